@@ -1,0 +1,1 @@
+"""Stage 01: one request, one process, one reply."""
