@@ -12,12 +12,10 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 
+from .errors import Unknown
+
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = ROOT / "stages"
-
-
-class Unknown(ValueError):
-    """A name that stands for nothing; the message is one line that suggests the nearest."""
 
 
 @dataclass(frozen=True)
@@ -111,28 +109,40 @@ def read_fault(path: Path, stage: str) -> Fault:
     """What one fault file says: its docstring, `TEST`, `MESSAGE`, and the naive fixes that `NAIVE_FIXES` names."""
     tree = ast.parse(path.read_text("utf-8"))
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    constants = _constants(tree.body, {})
     fixes: list[Fault] = []
     naive = _assigned(tree.body).get("NAIVE_FIXES")
     if isinstance(naive, ast.Dict):
         for key, value in zip(naive.keys, naive.values, strict=True):
             if isinstance(key, ast.Constant) and isinstance(value, ast.Name) and value.id in classes:
-                fixes.append(_fault(classes[value.id], stage, str(key.value)))
-    return _fault(tree, stage, path.stem, tuple(fixes))
+                fix = classes[value.id]
+                fixes.append(_fault(fix, stage, str(key.value), _constants(fix.body, constants)))
+    return _fault(tree, stage, path.stem, constants, tuple(fixes))
 
 
-def _fault(node: ast.Module | ast.ClassDef, stage: str, name: str, fixes: tuple[Fault, ...] = ()) -> Fault:
+def _fault(
+    node: ast.Module | ast.ClassDef, stage: str, name: str, constants: dict[str, str], fixes: tuple[Fault, ...] = ()
+) -> Fault:
     paragraphs = [" ".join(text.split()) for text in (ast.get_docstring(node) or "").split("\n\n")]
 
     def told(opening: str) -> str:
-        """The rest of the paragraph that starts so, up to a capital letter."""
+        """The rest of the paragraph that starts so, with a capital letter."""
         rests = [text[len(opening) :].strip() for text in paragraphs if text.startswith(opening)]
         return rests[0][:1].upper() + rests[0][1:] if rests else ""
 
-    assigned = _assigned(node.body)
-    constants = {key: value.value for key, value in assigned.items() if isinstance(value, ast.Constant)}
-    test, message = str(constants.get("TEST", "")), str(constants.get("MESSAGE", ""))
-    wild = told("Seen in the wild:")
-    return Fault(stage, name, paragraphs[0], told("A user sees:"), wild, test, message, fixes)
+    test, message = constants.get("TEST", ""), constants.get("MESSAGE", "")
+    return Fault(stage, name, paragraphs[0], told("A user sees:"), told("Seen in the wild:"), test, message, fixes)
+
+
+def _constants(body: list[ast.stmt], outer: dict[str, str]) -> dict[str, str]:
+    """The strings assigned to names, a name of the module around included (`TEST = TEST` in a class)."""
+    found: dict[str, str] = {}
+    for name, value in _assigned(body).items():
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            found[name] = value.value
+        elif isinstance(value, ast.Name) and value.id in outer:
+            found[name] = outer[value.id]
+    return found
 
 
 def _assigned(body: list[ast.stmt]) -> dict[str, ast.expr]:

@@ -18,16 +18,13 @@ from dataclasses import dataclass, field
 import httpx
 
 from .catalog import ROOT, find_stage
+from .errors import StageFailed
 
 START_SECONDS = 120.0
 """a stage that is not healthy by then has failed"""
 STOP_SECONDS = 10.0
 """from SIGTERM to SIGKILL"""
 ADDRESS = re.compile(r"^.+: (http://\S+)$")
-
-
-class StageFailed(RuntimeError):
-    """A stage did not start, or was not healthy in time; the message ends with what it wrote to stderr."""
 
 
 @dataclass
@@ -70,7 +67,7 @@ def running_stage(
     """Serve a stage ("01", "01_single_request", ...) for the length of a `with` block.
 
     `flags` go to the stage, `env` is added to this process's environment. Raises `StageFailed` if it does not get
-    healthy in time, `catalog.Unknown` if there is no such stage. At the end the stage gets SIGTERM, and SIGKILL, with
+    healthy in time, `Unknown` if there is no such stage. At the end the stage gets SIGTERM, and SIGKILL, with
     its children, if that does not end it within `STOP_SECONDS`.
     """
     command = stage_command(stage, "--port", "0", *flags, *(["--fault", fault] if fault else []))
@@ -90,8 +87,10 @@ def running_stage(
         _await_address(server, time.monotonic() + start_seconds)
         yield server
     finally:
-        server.client.close()
-        _stop(server)
+        try:
+            _stop(server)
+        finally:
+            server.client.close()
 
 
 def stage_command(stage: str, *flags: str) -> list[str]:
@@ -111,15 +110,17 @@ def _await_address(server: Server, deadline: float) -> None:
 
     def read_stdout() -> None:
         assert server.process.stdout
-        for line in server.process.stdout:
-            if not server.url and (match := ADDRESS.match(line.strip())):
-                server.url = match[1]
-                told.set()
+        with server.process.stdout as lines:
+            for line in lines:
+                if not server.url and (match := ADDRESS.match(line.strip())):
+                    server.url = match[1]
+                    told.set()
         told.set()
 
     def read_stderr() -> None:
         assert server.process.stderr
-        server._lines.extend(server.process.stderr)
+        with server.process.stderr as lines:
+            server._lines.extend(lines)
 
     server._readers = [threading.Thread(target=read, daemon=True) for read in (read_stdout, read_stderr)]
     for reader in server._readers:
@@ -143,7 +144,7 @@ def _await_address(server: Server, deadline: float) -> None:
 def _failed(server: Server, what: str) -> StageFailed:
     with suppress(subprocess.TimeoutExpired):
         server.process.wait(1)  # so that stderr is complete, where it is about to be
-    return StageFailed(f"stage {server.stage} {what}\n{server.stderr()}".strip())
+    return StageFailed(f"stage {server.stage} {what}", server.stderr())
 
 
 def _stop(server: Server) -> None:
