@@ -1,0 +1,1 @@
+"""What the servers cost, measured side by side over real HTTP: `python -m benchmarks --help`."""

@@ -1,0 +1,132 @@
+"""The load generator: sends prompts to a server over HTTP, in a closed or an open loop, and checks every answer.
+
+A closed loop has N users who each wait for an answer before asking again; an open loop sends when its schedule says
+so, whether or not the server keeps up. Both stop by themselves: no request starts after the window, and each one has a
+time-out. Only loopback addresses are spoken to. Time is the event loop's, so tests run it on a virtual one.
+"""
+
+import asyncio
+import json
+import random
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Any
+
+import httpx
+
+from .prompts import Prompt
+from .records import OK, WRONG, Record, Run
+from .sse import SseParser
+
+PAUSE = 0.1
+"""seconds that a user waits after an error, so that a server that refuses is not hammered"""
+
+Send = Callable[[Prompt, float], Coroutine[Any, Any, Record]]
+"""sends a prompt that was scheduled at a time, and never raises"""
+
+
+class Failed(Exception):
+    """A request that did not succeed; the message is its outcome."""
+
+
+class Client:
+    """Talks to one server. `path` is its lane: "/basic_generate" answers at once, "/generate_stream" streams."""
+
+    def __init__(self, url: str, path: str = "/basic_generate", timeout: float = 60.0) -> None:
+        if httpx.URL(url).host not in ("127.0.0.1", "localhost", "::1"):
+            raise ValueError(f"{url} is not on this machine; the load generator speaks to loopback addresses only")
+        self.path = path
+        self.timeout = timeout
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+        self._http = httpx.AsyncClient(base_url=url, timeout=timeout, limits=limits, trust_env=False)
+
+    async def __aenter__(self) -> "Client":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._http.aclose()
+
+    async def send(self, prompt: Prompt, scheduled: float) -> Record:
+        """Ask once and judge the answer. Whatever goes wrong becomes the record's outcome."""
+        clock, pieces, detail = asyncio.get_running_loop().time, [], ""
+        try:
+            async with asyncio.timeout(self.timeout):
+                text = await (self._stream(prompt, pieces) if "stream" in self.path else self._ask(prompt))
+            outcome = OK if prompt.answer in (None, text) else WRONG
+            if outcome == WRONG:
+                detail = f"{prompt.text!r} -> {text!r}"
+        except Failed as exc:
+            outcome = str(exc)
+        except (TimeoutError, httpx.TimeoutException):
+            outcome = "timeout"
+        except httpx.TransportError:
+            outcome = "connection"
+        except (ValueError, KeyError, TypeError):
+            outcome = "malformed"
+        return Record(scheduled, clock(), outcome, prompt.tokens if outcome == OK else 0, tuple(pieces), detail)
+
+    async def get(self, path: str, **query: float) -> Any:
+        """The JSON at a path, or None if the server has no such thing."""
+        response = await self._http.get(path, params=query)
+        return response.json() if response.status_code == 200 else None
+
+    async def _ask(self, prompt: Prompt) -> str:
+        response = await self._http.post(self.path, json=prompt.body())
+        if response.status_code != 200:
+            raise Failed(str(response.status_code))
+        return response.json()["generated_text"]
+
+    async def _stream(self, prompt: Prompt, pieces: list[float]) -> str:
+        clock, parser, text = asyncio.get_running_loop().time, SseParser(), ""
+        async with self._http.stream("POST", self.path, json=prompt.body() | {"temperature": 0}) as response:
+            if response.status_code != 200:
+                raise Failed(str(response.status_code))
+            async for line in response.aiter_lines():
+                event = parser.feed(line)
+                if event and event.name == "error":
+                    raise Failed("stream error")
+                if event and event.data == "[DONE]":
+                    return text
+                piece = json.loads(event.data).get("token") if event else None
+                if piece:
+                    pieces.append(clock())
+                    text += piece
+        raise Failed("cut off")
+
+
+async def closed_loop(send: Send, prompts: Iterator[Prompt], users: int, seconds: float, requests: int) -> Run:
+    """`users` people ask one after the other, for `seconds` or until `requests` were sent, whichever is sooner."""
+    clock, records, sent = asyncio.get_running_loop().time, [], 0
+    began = clock()
+
+    async def user() -> None:
+        nonlocal sent
+        while sent < requests and clock() < began + seconds:
+            sent += 1
+            records.append(await send(next(prompts), clock()))
+            if records[-1].outcome not in (OK, WRONG):
+                await asyncio.sleep(PAUSE)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(users):
+            group.create_task(user())
+    last = max((record.finished for record in records), default=began)
+    return Run(records, began, min(seconds, last - began))
+
+
+def poisson_arrivals(rate: float, seconds: float, seed: int) -> list[float]:
+    """Times in [0, seconds) at which requests arrive, `rate` a second on average, independent of each other."""
+    draw, times, now = random.Random(seed), [], 0.0
+    while (now := now + draw.expovariate(rate)) < seconds:
+        times.append(now)
+    return times
+
+
+async def open_loop(send: Send, prompts: Iterator[Prompt], arrivals: Sequence[float], seconds: float) -> Run:
+    """Send at each arrival time, however many answers are outstanding. A late sender is charged to the latency."""
+    clock = asyncio.get_running_loop().time
+    began, tasks = clock(), []
+    async with asyncio.TaskGroup() as group:
+        for arrival in arrivals:
+            await asyncio.sleep(began + arrival - clock())
+            tasks.append(group.create_task(send(next(prompts), began + arrival)))
+    return Run([task.result() for task in tasks], began, seconds)

@@ -1,0 +1,117 @@
+"""Latency and throughput against the number of users: every stage and the ten-line server, side by side in one run.
+
+All servers are up the whole time and take turns. Each cell is measured in two halves, the second in reverse order, so
+that a machine that gets slower or faster on the way favors nobody.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+from rich.table import Table
+
+from benchmarks.load import Client, closed_loop
+from benchmarks.prompts import counting
+from benchmarks.records import Run, server_side, summarize
+from benchmarks.targets import Target, existing_stages, running_target
+
+from .scenario import Result, Scenario, ms
+
+MODEL = "tiny-opt"
+USERS = (1, 4, 16, 50)
+SHORTEST, LONGEST = 4, 40
+"""numbers in an answer"""
+MOST_REQUESTS = 5000
+"""in half a cell"""
+TIMEOUT = 60.0
+HALVES = 2
+
+
+def run(seconds: float, tell: Callable[[str], object]) -> Result:
+    """Measure every target at every number of users."""
+    with ExitStack() as stack:
+        targets: list[Target] = []
+        for name in ("ten_line_server", *existing_stages()):
+            tell(f"starting {name}")
+            targets.append(stack.enter_context(running_target(name, MODEL)))
+        return {"prompts": {"shortest": SHORTEST, "longest": LONGEST}, "cells": measure(targets, seconds, tell)}
+
+
+def measure(targets: list[Target], seconds: float, tell: Callable[[str], object]) -> list[dict[str, Any]]:
+    """The cells, by number of users and then by target."""
+    runs: dict[tuple[int, str], list[Run]] = defaultdict(list)
+    looks: dict[tuple[int, str], list[Any]] = defaultdict(list)
+    for half in range(HALVES):
+        for users in USERS:
+            for target in targets[:: -1 if half else 1]:
+                tell(f"{target.name}: {users} users, half {half + 1} of {HALVES}")
+                one, look = asyncio.run(half_a_cell(target, users, seconds / HALVES, seed=100 * half + users))
+                runs[users, target.name].append(one)
+                looks[users, target.name].append(look)
+    return [
+        {"target": target.name, "users": users, **summarize(runs[users, target.name])}
+        | server_side(looks[users, target.name])
+        for users in USERS
+        for target in targets
+    ]
+
+
+async def half_a_cell(target: Target, users: int, seconds: float, seed: int) -> tuple[Run, tuple[Any, Any]]:
+    """One run of a closed loop, after one request to warm up, and what `/stats` said around it."""
+    prompts = counting(SHORTEST, LONGEST, seed)
+    async with Client(target.url, target.path, TIMEOUT) as client:
+        await client.send(next(prompts), 0.0)
+        before = await client.get("/stats")
+        one = await closed_loop(client.send, prompts, users, seconds, MOST_REQUESTS)
+        return one, (before, await client.get("/stats"))
+
+
+def table(result: Result) -> Table:
+    """One row a cell."""
+    headings = ("users", "server", "requests/s", "tokens/s", "p50", "p95", "p99", "TTFT p50", "queue", "rows", "errors")
+    told = Table(*headings, title="Closed loop: each user asks again as soon as an answer is there")
+    last = None
+    for cell in result["cells"]:
+        if last not in (None, cell["users"]):
+            told.add_section()
+        last = cell["users"]
+        latency, rows = cell["latency"], cell["rows_per_forward"]
+        told.add_row(
+            str(cell["users"]),
+            cell["target"],
+            f"{cell['requests_per_second']:.1f}",
+            f"{cell['tokens_per_second']:.0f}",
+            *(ms(latency[name]) for name in ("p50", "p95", "p99")),
+            ms(cell["ttft"]["p50"]),
+            ms(cell["queue_wait"]),
+            f"{rows:.1f}" if rows else "-",
+            ", ".join(f"{count} x {outcome}" for outcome, count in cell["errors"].items()) or "none",
+        )
+    return told
+
+
+def draw(result: Result, figure: Any) -> None:
+    """Latency and throughput against users, one color a server."""
+    figure.set_size_inches(10, 4.2)
+    latency, throughput = figure.subplots(1, 2)
+    for name in dict.fromkeys(cell["target"] for cell in result["cells"]):
+        cells = [cell for cell in result["cells"] if cell["target"] == name and cell["completed"]]
+        x, label = [cell["users"] for cell in cells], name.replace("_", "-") if name in PEERS else f"stage {name}"
+        [line] = latency.plot(x, [cell["latency"]["p50"] for cell in cells], "o-", label=label)
+        latency.plot(x, [cell["latency"]["p95"] for cell in cells], "o:", color=line.get_color(), alpha=0.7)
+        throughput.plot(x, [cell["tokens_per_second"] for cell in cells], "o-", color=line.get_color(), label=label)
+    latency.set(title="Latency (solid: median, dotted: 95th percentile)", ylabel="seconds", yscale="log")
+    throughput.set(title="Throughput", ylabel="tokens per second", ylim=(0, None))
+    latency.yaxis.set_major_formatter("{x:g}")
+    for axes in (latency, throughput):
+        axes.set(xlabel="users", xscale="log", xticks=USERS, xticklabels=USERS)
+        axes.minorticks_off()
+        axes.grid(alpha=0.3)
+        axes.legend()
+
+
+PEERS = ("ten_line_server",)
+
+SCENARIO = Scenario("users", "latency and throughput against the number of users", MODEL, 10.0, run, table, draw)
