@@ -22,18 +22,18 @@ def stages_table(stages: list[Stage] | None = None) -> Table:
 def faults_table(stages: list[Stage]) -> Table:
     """A row a fault; under it, the repairs of it that look right and are not."""
     rows = [(stage, fault) for stage in stages for fault in find_faults(stage)]
-    caption = "flo run STAGE --fault NAME serves one; a name with a colon is a repair that is still wrong."
+    caption = "flo run 01 --fault NAME serves one; NAME:FIX serves a repair of it that is still wrong."
     if not rows:
         caption = f"{', '.join(stage.name for stage in stages) or 'stages/'}: no faults yet."
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, caption=caption, caption_justify="left")
     table.add_column("stage")
-    table.add_column("fault", overflow="fold")
-    table.add_column("what a user sees", ratio=1)
-    table.add_column("test", ratio=1, overflow="fold")
+    table.add_column("fault", no_wrap=True)
+    table.add_column("what a user sees", ratio=4)
+    table.add_column("test", ratio=5, overflow="fold")
     for stage, fault in rows:
         table.add_row(stage.number, Text(fault.name, style="bold"), *_cells(fault))
         for fix in fault.fixes:
-            table.add_row("", Text(f"  {fault.name}:{fix.name}"), *_cells(fix))
+            table.add_row("", Text(f"  :{fix.name}"), *_cells(fix))
     return table
 
 

@@ -1,0 +1,53 @@
+"""What the tour asks of each stage, and what it points out there. A new stage gets one entry in `VISITS`.
+
+Remarks are templates: every field of `figures.Figures` can be used, as well as its properties.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from .asking import Ask
+
+
+@dataclass(frozen=True)
+class Visit:
+    """The plan for one stage."""
+
+    samples: tuple[Ask, ...]
+    """asked first, one after another, and shown with their answers"""
+    question: Callable[[int, int], Ask]
+    """what user number n asks in round number m"""
+    notice: tuple[str, ...]
+    """remarks about the figures"""
+    users: int = 10
+    rounds: int = 3
+
+
+def count(path: str, first: int, last: int, **more: object) -> Ask:
+    """A prompt that fixes its answer."""
+    answer = "".join(f" {number}" for number in range(first, last + 1))
+    return Ask(path, {"prompt": f"Count from {first} to {last}:", **more}, answer)
+
+
+def basic(user: int, number: int) -> Ask:
+    """Each user counts from elsewhere, and some count further: 4 to 22 numbers."""
+    first = 5 + 7 * user + 3 * number
+    return count("/basic_generate", first, first + 3 + 2 * user)
+
+
+VISITS: dict[str, Visit] = {
+    "01_single_request": Visit(
+        samples=(
+            count("/basic_generate", 3, 9),
+            Ask("/basic_generate", {"prompt": "Explain the KV cache in one sentence."}),
+        ),
+        question=basic,
+        notice=(
+            "{requests} requests cost {passes} passes: one at a time, however many are waiting.",
+            "The quickest answer took {latency_min:.2f} s, the median {latency_p50:.2f} s: most of that is waiting in line.",
+            "Each forward pass moved {rows_per_forward:.0f} row, where Flo could carry {capacity:.0f} for nearly the price"
+            " of one: {busy_rows:.0%} busy.",
+            "See it break: flo run 01 --fault crossed_replies. See one request's way: flo follow 01",
+        ),
+    ),
+}
