@@ -17,6 +17,10 @@ PREFERRED = ("/generate_stream", "/basic_generate", "/predict")
 """where to send a prompt, the most telling route first"""
 
 
+SECONDS = 300.0
+"""without a byte from the server; a whole line may be waiting ahead of a request"""
+
+
 @dataclass(frozen=True)
 class Ask:
     """A request. With `expected`, only that text is a right answer; without, any text is."""
@@ -49,7 +53,7 @@ def ask(client: httpx.Client, question: Ask) -> Reply:
     """Send a request and wait for all of its answer. Never raises for what the server does."""
     began = time.monotonic()
     try:
-        with client.stream("POST", question.path, json=question.body) as response:
+        with client.stream("POST", question.path, json=question.body, timeout=SECONDS) as response:
             if response.is_success and response.headers["content-type"].startswith("text/event-stream"):
                 return _read_stream(response.iter_lines(), response.status_code, began)
             content = json.loads(response.read())

@@ -19,6 +19,8 @@ class Figures:
     asked: int = 0
     """requests whose answers were judged, the samples included"""
     wrong: int = 0
+    judged: bool = True
+    """whether anyone knows what the right answers are"""
     requests: int = 0
     """requests of the crowd; all that follows is about these"""
     seconds: float = 0.0
@@ -90,7 +92,7 @@ def tour_table(rows: list[Figures]) -> Table:
         if row.failed:
             table.add_row(row.stage.replace("_", " "), "[red]failed[/]")
             continue
-        right = f"{row.asked - row.wrong}/{row.asked}"
+        right = f"{row.asked - row.wrong}/{row.asked}{'' if row.judged else ' ?'}"
         table.add_row(
             row.stage.replace("_", " "),
             f"[red]{right}[/]" if row.wrong else right,

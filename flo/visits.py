@@ -44,9 +44,9 @@ VISITS: dict[str, Visit] = {
         question=basic,
         notice=(
             "{requests} requests cost {passes} passes: one at a time, however many are waiting.",
-            "The quickest answer took {latency_min:.2f} s, the median {latency_p50:.2f} s: most of that is waiting in line.",
-            "Each forward pass moved {rows_per_forward:.0f} row, where Flo could carry {capacity:.0f} for nearly the price"
-            " of one: {busy_rows:.0%} busy.",
+            "The quickest answer took {latency_min:.2f} s, the median {latency_p50:.2f} s: most of that is waiting.",
+            "Each forward pass moved {rows_per_forward:.0f} row. Flo could carry {capacity:.0f} for nearly the price of"
+            " one, so by rows she was {busy_rows:.0%} busy.",
             "See it break: flo run 01 --fault crossed_replies. See one request's way: flo follow 01",
         ),
     ),
