@@ -8,6 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 OK, WRONG = "ok", "wrong"
@@ -74,7 +75,7 @@ def summarize(runs: Sequence[Run]) -> dict[str, Any]:
     ]
     seconds = sum(run.window for run in runs)
     streamed = [record for record in good if record.pieces]
-    gaps = [b - a for record in streamed for a, b in zip(record.pieces, record.pieces[1:], strict=False)]
+    gaps = [b - a for record in streamed for a, b in pairwise(record.pieces)]
     return {
         "requests": len(records),
         "completed": len(good),

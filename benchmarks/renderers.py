@@ -84,9 +84,16 @@ def gil_table(result: Result) -> str:
 
 
 @figure("gil")
-def gil_ratio(result: Result, users: str = "16", look: str = "heartbeat", name: str = "p50") -> str:
-    """How many times longer others wait if the model runs in a thread: `gil_ratio 16 lag p99`."""
-    return times(gil.ratio(result, int(users), look, name))
+def gil_value(result: Result, server: str, users: str, look: str, name: str) -> str:
+    """One value of a cell: `gil_value model_in_child 16 lag p99`."""
+    [cell] = [cell for cell in result["cells"] if (cell["server"], f"{cell['users']}") == (server, users)]
+    return ms(cell[look][name])
+
+
+@figure("gil")
+def gil_ratio(result: Result, server: str, users: str, look: str, name: str) -> str:
+    """How many times longer others wait than with the model in a child: `gil_ratio model_in_thread 16 lag p99`."""
+    return times(gil.ratio(result, server, int(users), look, name))
 
 
 def block(headings: Sequence[str], rows: Sequence[Sequence[str]], result: Result) -> str:

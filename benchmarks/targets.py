@@ -14,14 +14,15 @@ from flo.servers import running_stage
 
 ROOT = Path(__file__).resolve().parents[1]
 START_SECONDS = 120.0
-QUIET = {"TQDM_DISABLE": "1", "TRANSFORMERS_VERBOSITY": "error"}
+ENVIRONMENT = {"OMP_WAIT_POLICY": "passive", "TQDM_DISABLE": "1", "TRANSFORMERS_VERBOSITY": "error"}
+"""of every server alike; the first keeps torch's idle threads from spinning, which starves whoever else is running"""
 
 LANES = {
     "01": "/basic_generate",
     "02": "/basic_generate",
     "03": "/generate_stream",
 }
-"""the route that is measured of each stage that serves one model"""
+"""the route that is measured, of each stage that serves one model"""
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ def model_directory(name: str) -> str:
 def running_peer(peer: str, model: str) -> Iterator[Target]:
     """Serve a peer for the length of a `with` block. Raises `RuntimeError` if it does not start."""
     command = [sys.executable, "-m", "benchmarks.peers", peer, "--model", model_directory(model)]
-    process = subprocess.Popen(command, cwd=ROOT, env=os.environ | QUIET, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, cwd=ROOT, env=os.environ | ENVIRONMENT, stdout=subprocess.PIPE, text=True)
     give_up = threading.Timer(START_SECONDS, process.kill)
     give_up.start()
     try:
@@ -72,7 +73,7 @@ def running_target(name: str, model: str) -> Iterator[Target]:
         with running_peer(name, model) as target:
             yield target
         return
-    with running_stage(name, "--model", model) as server:
+    with running_stage(name, "--model", model, env=ENVIRONMENT) as server:
         yield Target(name, server.url, LANES[name])
 
 

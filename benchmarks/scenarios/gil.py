@@ -92,10 +92,10 @@ def table(result: Result) -> Table:
     return told
 
 
-def ratio(result: Result, users: int, look: str, name: str) -> float:
-    """How many times longer the model in a thread keeps others waiting than the model in a child."""
+def ratio(result: Result, server: str, users: int, look: str, name: str) -> float:
+    """How many times longer a server keeps others waiting than the one with the model in a child."""
     found = {cell["server"]: cell[look][name] for cell in result["cells"] if cell["users"] == users}
-    return found["model_in_thread"] / found["model_in_child"]
+    return found[server] / found["model_in_child"]
 
 
 SCENARIO = Scenario(
