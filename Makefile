@@ -1,0 +1,63 @@
+# Each target sets up .venv by itself, once; it is set up again when pyproject.toml or constraints.txt change.
+# Flags go through ARGS:  make tour ARGS="--stage 01"
+
+BIN = .venv/bin
+DONE = .venv/.set-up
+CODE = flo stages tests benchmarks models
+CANDIDATES = $(or $(PYTHON),python3.11 python3.12 python3.13 python3.14 python3 python)
+
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+export PYTHONUNBUFFERED = 1
+
+.PHONY: help setup tour test lint bench
+
+help:
+	@echo "make tour    start every stage, send it real requests, say what to notice"
+	@echo "make test    run all tests"
+	@echo "make lint    check style, format and types"
+	@echo "make bench   measure the stages under load (python -m benchmarks)"
+	@echo "make setup   only set up .venv, which all of the above do by themselves"
+	@echo
+	@echo 'Flags go through ARGS, such as:  make tour ARGS="--stage 01"'
+
+setup: $(DONE)
+
+tour: $(DONE)
+	@$(BIN)/python -m flo tour $(ARGS)
+
+test: $(DONE)
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(DONE)
+	@$(BIN)/python -m ruff check $(CODE)
+	@$(BIN)/python -m ruff format --check $(CODE)
+	@$(BIN)/python -m basedpyright $(CODE)
+
+bench: $(DONE)
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+$(DONE): pyproject.toml constraints.txt
+	@$(BIN)/python -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && exit 0; \
+	for candidate in $(CANDIDATES); do \
+	  if $$candidate -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+	    $$candidate -m venv --clear .venv && exit 0; \
+	    echo "$$candidate could not make .venv: its error is above; make room or mend it, then run make again." >&2; \
+	    exit 1; \
+	  fi; \
+	done; \
+	echo "Python 3.11 or newer, with venv, is needed; none of these is: $(CANDIDATES)" >&2; \
+	echo "Install one (Debian, Ubuntu: apt install python3 python3-venv; macOS: brew install python@3.12)," >&2; \
+	echo "or say where it is: make PYTHON=/path/to/python3" >&2; \
+	exit 1
+	@echo "Setting up .venv, once: a few minutes, and on Linux about 6 GB, most of it torch ..."
+	@rm -f $@
+	@{ $(BIN)/python -m pip install --progress-bar off -c constraints.txt -e '.[dev,bench,fetch]' && touch $@; } \
+	| while read -r line; do case "$$line" in \
+	  Downloading*" MB)"|Downloading*" GB)"|"Using cached"*" MB)") echo "  $$line" ;; \
+	  "Installing collected packages"*) echo "  Unpacking ..." ;; \
+	esac; done
+	@test -f $@ || { \
+	  echo "pip could not install the packages; its error is above." >&2; \
+	  echo "Check the network and the room on the disk, then run make again." >&2; \
+	  exit 1; }
+	@echo "Set up."
