@@ -7,6 +7,7 @@ while the event loop goes on answering others.
 import asyncio
 import math
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -20,11 +21,14 @@ from .trace import Tracer
 class Engine:
     """One for the whole process, built once, before the server listens."""
 
-    def __init__(self, executor: Executor, max_queue: int, trace: Tracer) -> None:
+    def __init__(
+        self, executor: Executor, max_queue: int, trace: Tracer, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self.executor = executor
         self.max_queue = max_queue
         self.trace = trace
-        self.stats = Stats(time.monotonic())
+        self.clock = clock
+        self.stats = Stats(clock())
         self.in_flight = 0
         self._threads = ThreadPoolExecutor(max_queue + 1, thread_name_prefix="caller")
 
@@ -53,7 +57,7 @@ class Engine:
         if self.in_flight > self.max_queue:
             wait = self.in_flight * self.stats.seconds_per_pass()
             raise QueueFull(f"the queue is full ({self.max_queue} waiting)", retry_after=max(1, math.ceil(wait)))
-        arrived, self.in_flight = time.monotonic(), self.in_flight + 1
+        arrived, self.in_flight = self.clock(), self.in_flight + 1
         try:
             [result], work = await self.execute([sequence])
         finally:
@@ -72,4 +76,4 @@ class Engine:
     def snapshot(self) -> dict[str, Any]:
         """The counters behind `/stats`."""
         running = min(1, self.in_flight)
-        return self.stats.snapshot(time.monotonic(), running=running, queued=self.in_flight - running)
+        return self.stats.snapshot(self.clock(), running=running, queued=self.in_flight - running)

@@ -28,7 +28,10 @@ class ChildLost(Exception):
 
 
 class Executor:
-    """Runs batches on a supervised child. `on_fatal` is called when it gives up; `failure` then says why."""
+    """Runs batches on a supervised child.
+
+    `ready` is set while a batch would be accepted. `on_fatal` is called when it gives up; `failure` then says why.
+    """
 
     def __init__(
         self,
@@ -41,7 +44,7 @@ class Executor:
     ) -> None:
         self.deadline = deadline
         self.trace = trace
-        self.ready = False
+        self.ready = threading.Event()
         self.failure: str | None = None
         self.on_fatal: Callable[[], object] = lambda: None
         self._spawn = lambda: spawn(worker, model, device, trace.sink is not None)
@@ -69,7 +72,7 @@ class Executor:
         request_ids = [sequence.request_id for sequence in batch]
         with self._lock:
             child = self._child
-            if not child or not self.ready:
+            if not child or not self.ready.is_set():
                 raise EngineDead(self.failure or "the model is being restarted", retry_after=1)
             call_id, future = next(self._ids), Future()
             if not self._pending:
@@ -134,7 +137,8 @@ class Executor:
                 reason = str(exc) or "the process that runs the model died"
             with self._lock:
                 calls, self._pending = list(self._pending.values()), {}
-                self._child, self.ready, self._losses = None, False, self._losses + 1
+                self.ready.clear()
+                self._child, self._losses = None, self._losses + 1
                 if starts == MAX_STARTS:
                     self.failure = f"the model's process was lost {starts} times while starting: {reason}"
             self.abandon(calls, self.failure or reason)
@@ -152,8 +156,7 @@ class Executor:
             self.failure = reason
         if tag != "ready":
             raise ChildLost(reason)
-        with self._lock:
-            self.ready = True
+        self.ready.set()
         self._settled.set()
 
     def _read_replies(self, child: Child) -> None:

@@ -66,7 +66,7 @@ def create_app(settings: Settings, parts: Parts = Parts()) -> FastAPI:
     @app.get("/health", responses={503: DOCUMENTED[503]})
     async def health(engine: TheEngine) -> JSONResponse:
         """Whether a request would be served now."""
-        if engine.executor.ready:
+        if engine.executor.ready.is_set():
             return JSONResponse({"status": "ready"})
         return error_response(503, engine.executor.failure or "the model is being restarted", {"Retry-After": "1"})
 

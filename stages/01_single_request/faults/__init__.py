@@ -1,0 +1,1 @@
+"""Parts of this stage that are broken on purpose, one file a fault; `flo faults 01` lists them."""
