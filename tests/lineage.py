@@ -46,7 +46,9 @@ def import_complaints(stage: Path, ours: set[str]) -> list[str]:
     for path in sorted(stage.rglob("*.py")):
         depth = len(path.relative_to(stage).parts)
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if not isinstance(node, ast.Import | ast.ImportFrom):
+                continue
+            names = [alias.name for alias in node.names]
             if isinstance(node, ast.ImportFrom):
                 if node.level > depth:
                     complaints.append(f"{path.name}:{node.lineno}: imports from outside the stage")

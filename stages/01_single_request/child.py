@@ -10,8 +10,8 @@ import signal
 import threading
 from dataclasses import dataclass
 from importlib import import_module
-from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from typing import Any
 
 from .trace import Event, Tracer
 
@@ -29,7 +29,7 @@ class Child:
     """
 
     process: BaseProcess
-    connection: Connection
+    connection: Any  # multiprocessing's Connection
 
     def kill(self) -> None:
         """End the child at once, stopped or busy as it may be, and leave nothing of it behind."""
@@ -48,7 +48,7 @@ def spawn(worker: str, model: str, device: str, traced: bool) -> Child:
     return Child(process, ours)
 
 
-def _main(connection: Connection, worker: str, model: str, device: str, traced: bool) -> None:
+def _main(connection: Any, worker: str, model: str, device: str, traced: bool) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     threading.Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
     events: list[Event] = []

@@ -32,8 +32,8 @@ class Worker:
         logging.set_verbosity_error()
         logging.disable_progress_bar()
         try:
-            loaded = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).to(device).eval()
-            return cls(loaded, AutoTokenizer.from_pretrained(model), trace)
+            loaded: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+            return cls(loaded.to(device).eval(), AutoTokenizer.from_pretrained(model), trace)
         except (OSError, ValueError, RuntimeError) as exc:
             raise Unusable(f"{model} cannot be loaded on {device}: {str(exc).strip().splitlines()[0]}") from exc
 

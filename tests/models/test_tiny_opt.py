@@ -57,6 +57,16 @@ def test_it_counts_where_it_was_never_taught(model: OPTForCausalLM, encoder: Enc
     assert len(wrong) <= 3, f"{len(wrong)} of 300 wrong, such as {wrong[0].prompt!r}"
 
 
+def edges() -> list[Sample]:
+    """One number alone, from the very start, to the very end: the pairs that random draws seldom hit."""
+    pairs = {pair for n in range(HIGHEST + 1) for pair in ((n, n), (0, n), (n, HIGHEST))}
+    return [count_sample(*pair) for pair in sorted(pairs)]
+
+
+def test_it_counts_at_the_edges(model: OPTForCausalLM, encoder: Encoder) -> None:
+    assert mistakes(model, encoder, edges()) == []
+
+
 def test_it_counts_as_far_as_it_can(model: OPTForCausalLM, encoder: Encoder) -> None:
     longest = count_sample(0, HIGHEST)
     assert len(encoder.completion(longest)) == 101
@@ -75,7 +85,7 @@ def test_company_in_a_batch_changes_no_answer(model: OPTForCausalLM, encoder: En
 
 def test_its_choices_are_clear(model: OPTForCausalLM, encoder: Encoder) -> None:
     """Parity tests compare greedy answers across batch shapes: rounding must never decide between two tokens."""
-    samples = [*glossary_samples(), *(count_sample(a, b) for a, b in train_tiny_opt.unseen_pairs()[::10])]
+    samples = [*glossary_samples(), *edges(), *(count_sample(a, b) for a, b in train_tiny_opt.unseen_pairs()[::10])]
     assert min(margin(model, encoder, sample) for sample in samples) > 0.1
 
 
