@@ -1,6 +1,6 @@
 """The tour's arithmetic and its table: from what the users saw and what `/stats` counted to figures. Pure."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
@@ -37,6 +37,8 @@ class Figures:
     """rows in a forward pass, as a share of what one could carry"""
     busy_time: float | None = None
     """time in forward passes, as a share of all time"""
+    counted: dict[str, float] = field(default_factory=dict)
+    """by how much each counter of `/stats` grew"""
 
     @property
     def capacity(self) -> float:
@@ -45,7 +47,7 @@ class Figures:
 
     def fill(self, remark: str) -> str:
         """A remark with the figures in it."""
-        return remark.format_map({**vars(self), "capacity": self.capacity})
+        return remark.format_map({**self.counted, **vars(self), "capacity": self.capacity})
 
 
 def measure(
@@ -68,6 +70,7 @@ def measure(
         latency_max=max(latencies),
         ttft_p50=median(firsts) if firsts else None,
         busy_time=after.get("busy_time"),
+        counted={name: grown(name) for name, value in after.items() if isinstance(value, int | float)},
     )
     if "passes" in after:
         figures.passes = round(grown("passes"))

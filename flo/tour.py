@@ -149,7 +149,7 @@ def _circumstances(model: str) -> str:
 
 
 def _write_results(directory: Path, model: str, rows: list[Figures]) -> Path:
-    directory.mkdir(exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
     result = {
         "date": date.today().isoformat(),
         "machine": {"system": platform.system(), "processor": platform.machine(), "cores": os.cpu_count()},

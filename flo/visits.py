@@ -1,6 +1,6 @@
 """What the tour asks of each stage, and what it points out there. A new stage gets one entry in `VISITS`.
 
-Remarks are templates: every field of `figures.Figures` can be used, as well as its properties.
+Remarks are templates over `figures.Figures`: its fields, its capacity, and the growth of each counter of `/stats`.
 """
 
 from collections.abc import Callable
@@ -48,6 +48,20 @@ VISITS: dict[str, Visit] = {
             "Each forward pass moved {rows_per_forward:.0f} row. Flo could carry {capacity:.0f} for nearly the price of"
             " one, so by rows she was {busy_rows:.0%} busy.",
             "See it break: flo run 01 --fault crossed_replies. See one request's way: flo follow 01",
+        ),
+    ),
+    "02_static_batching": Visit(
+        samples=(
+            count("/basic_generate", 3, 9),
+            Ask("/generate", {"prompts": ["Count from 3 to 9:", "Count from 20 to 22:"]}, " 3 4 5 6 7 8 9\n 20 21 22"),
+        ),
+        question=basic,
+        notice=(
+            "{requests} requests cost {passes} passes: whoever waits goes along, up to the size of the batch.",
+            "Each forward pass moved {rows_per_forward:.1f} rows, so by rows Flo was {busy_rows:.0%} busy.",
+            "A batch waits for its slowest member: of {row_steps:.0f} row-steps, {idle_row_steps:.0f} went to rows that"
+            " had finished.",
+            "What changed in the code: flo diff 01 02",
         ),
     ),
 }
