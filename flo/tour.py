@@ -123,6 +123,8 @@ def _send_crowd(console: Console, users: ThreadPoolExecutor, client: httpx.Clien
             by_user = [pending.result() for pending in asked]
         finally:
             stop.set()
+    if sum(map(len, by_user)) < plan.users * plan.rounds:
+        console.print(f"  They asked nothing more after {PATIENCE:.0f} s.")
     in_turn = [exchange for turn in zip_longest(*by_user) for exchange in turn]
     return [exchange for exchange in in_turn if exchange]
 
