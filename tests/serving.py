@@ -53,6 +53,10 @@ class Gate:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.open_for_good()
+
+    def open_for_good(self) -> None:
+        """Let go whoever stands at the gate, and hold nobody any more."""
         self._listener.close()
         self.open()
 

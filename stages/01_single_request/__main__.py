@@ -3,7 +3,8 @@
 import argparse
 from pathlib import Path
 
-from .parts import Parts, faulty
+from .faults import faulty
+from .parts import Parts
 from .serve import serve
 from .server import create_app
 from .settings import Settings

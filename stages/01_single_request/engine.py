@@ -64,7 +64,7 @@ class Engine:
             self.in_flight -= 1
         self.stats.record(work, [arrived])
         if isinstance(result, Refusal):
-            raise Refused(result.message, field=result.field)
+            raise Refused(f"prompt: {result.message}", field="prompt")
         self.stats.count("completed")
         self.trace.instant("answered", request_id=sequence.request_id, text=result.text)
         return result.text

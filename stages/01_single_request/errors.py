@@ -88,7 +88,7 @@ def install_error_handlers(app: FastAPI) -> None:
     def invalid(_: Request, exc: RequestValidationError) -> JSONResponse:
         first, *rest = exc.errors()
         inside = first["loc"][1:] if first["type"] != "json_invalid" else ()
-        field = ".".join(str(part) for part in inside)[:80] or "body"
+        field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in inside)[1:80] or "body"
         more = f" (and {len(rest)} more)" if rest else ""
         return error_response(422, f"{field}: {first['msg']}{more}", field=field)
 

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import suppress
 from typing import Any
 
 from .child import Child, spawn
@@ -79,8 +78,13 @@ class Executor:
                 self._pass_began = time.monotonic()
             self._pending[call_id] = future
         self.trace.instant("into the pipe", request_ids=request_ids, call_id=call_id)
-        with self._sending, suppress(OSError):  # the supervisor sees the same broken pipe and fails this call
-            child.connection.send((call_id, batch))
+        try:
+            with self._sending:
+                child.connection.send((call_id, batch))
+        except OSError:
+            pass  # the supervisor sees the same broken pipe, and fails this call with the reason
+        except Exception as exc:  # what cannot be pickled has not been sent
+            self.deliver(call_id, "failed", repr(exc))
         payload = self.await_reply(future)
         self.trace.instant("out of the pipe", request_ids=request_ids, call_id=call_id)
         return payload

@@ -29,5 +29,4 @@ class Completion:
 class Refusal:
     """Why this one prompt cannot be served; the fault is the caller's, so it becomes a 422."""
 
-    field: str
     message: str

@@ -4,6 +4,7 @@ A worker reports the `Work` of each pass; `Stats` adds it up. Both are plain ari
 """
 
 import threading
+from collections import deque
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -43,6 +44,7 @@ class Stats:
         self._passes = 0
         self._work = Work()
         self._queue_seconds = 0.0
+        self._recent: deque[float] = deque(maxlen=16)
 
     def count(self, outcome: str) -> None:
         """Count a request that ended: "completed", "refused" (a 4xx or a full queue) or "failed"."""
@@ -53,14 +55,15 @@ class Stats:
         """Add one pass; `queued_since` has the arrival time of each of its rows."""
         with self._lock:
             self._passes += 1
+            self._recent.append(work.seconds)
             for name, value in asdict(work).items():
                 setattr(self._work, name, getattr(self._work, name) + value)
             self._queue_seconds += sum(max(0.0, work.began - since) for since in queued_since)
 
     def seconds_per_pass(self) -> float:
-        """The mean length of a pass so far; one second as long as there was none."""
+        """The mean length of the last few passes; one second as long as there was none."""
         with self._lock:
-            return self._work.seconds / self._passes if self._passes else 1.0
+            return sum(self._recent) / len(self._recent) if self._recent else 1.0
 
     def snapshot(self, now: float, **gauges: Any) -> dict[str, Any]:
         """All counters at `now`, as JSON-ready values, with the caller's `gauges` (queue lengths and the like)."""

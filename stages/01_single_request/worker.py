@@ -46,8 +46,8 @@ class Worker:
         room = self.context - sequence.max_new_tokens
         self.trace.instant("tokenized", request_id=sequence.request_id, prompt_ids=ids)
         if not 0 < len(ids) <= room:
-            message = f"prompt: {len(ids)} tokens; must be 1 to {room} (context {self.context}, less the new tokens)"
-            return [Refusal("prompt", message)], Work(began=began)
+            message = f"{len(ids)} tokens; must be 1 to {room} (a context of {self.context}, less the new tokens)"
+            return [Refusal(message)], Work(began=began)
         with self.trace.span("generate", request_id=sequence.request_id, rows=1) as learned:
             output = self.generate(ids, sequence)
             learned["ids"] = output[len(ids) :]

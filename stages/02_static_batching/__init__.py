@@ -1,0 +1,1 @@
+"""Stage 02: one forward pass, many requests."""

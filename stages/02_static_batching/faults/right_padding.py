@@ -1,0 +1,27 @@
+"""Short prompts are padded on the right.
+
+It is the tokenizer's default. `generate` then continues after the padding, so a short row's answer follows on a run
+of pad tokens that the model never saw in training.
+
+A user sees: good answers alone, odd ones in company, depending on whose prompt shares the batch.
+
+Seen in the wild: transformers warns "right-padding was detected" for a reason; OPT and GPT-2 tokenizers pad on the
+right unless told otherwise.
+"""
+
+import torch
+
+from ..parts import Parts
+from ..worker import Worker
+
+TEST = "tests/stage_02/test_worker.py::test_company_does_not_change_an_answer"
+MESSAGE = "gets another answer in company than alone"
+
+
+class PadsRight(Worker):
+    def pad(self, prompts: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
+        padded = self.tokenizer.pad({"input_ids": prompts}, return_tensors="pt")
+        return padded["input_ids"], padded["attention_mask"]
+
+
+PARTS = Parts(worker=f"{__name__}:PadsRight")
