@@ -4,10 +4,12 @@ Everything is judged on token ids, stop token included, on the files in `models/
 """
 
 import json
+import os
 import random
 import subprocess
 import sys
 import unicodedata
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,15 @@ from models.train_tiny_opt import EOS_ID, HIGHEST, Encoder, Sample, answer, coun
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY_OPT = ROOT / "models" / "tiny-opt"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    """So small a model gains nothing from a second thread, and loses much where another process wants that core."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +145,8 @@ def test_the_glossary_is_what_other_tests_lean_on(encoder: Encoder) -> None:
 
 def test_training_lowers_the_loss() -> None:
     command = [sys.executable, ROOT / "models" / "train_tiny_opt.py", "--check"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
