@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from .errors import EngineDead, QueueFull, Refused, ServingError
+from .errors import QueueFull, Refused, ServingError
 from .executor import Executor
 from .sequence import Refusal, Sequence
 from .stats import Stats
@@ -41,6 +41,20 @@ class Engine:
         self.executor.close()
         self._threads.shutdown()
 
+    def on_fatal(self, stop: Callable[[], object]) -> None:
+        """Have `stop` called when the model is lost for good."""
+        self.executor.on_fatal = stop
+
+    @property
+    def failure(self) -> str | None:
+        """Why the model is lost for good."""
+        return self.executor.failure
+
+    @property
+    def ready(self) -> bool:
+        """Whether a request would be served now."""
+        return self.executor.ready.is_set()
+
     async def generate(self, prompt: str, max_new_tokens: int, ignore_eos: bool = False) -> str:
         """The model's greedy continuation of `prompt`. Raises a `ServingError`."""
         sequence = Sequence(prompt, max_new_tokens, ignore_eos)
@@ -49,7 +63,7 @@ class Engine:
             return await self.admit(sequence)
         except ServingError as exc:
             exc.request_id = sequence.request_id
-            self.stats.count("failed" if isinstance(exc, EngineDead) or exc.status == 500 else "refused")
+            self.stats.count(exc.outcome)
             raise
 
     async def admit(self, sequence: Sequence) -> str:

@@ -17,7 +17,7 @@ class Settings:
     batch_size: int = 4
     """sequences that share a pass"""
     max_queue: int = 128
-    """requests that may wait for their pass; one more is refused"""
+    """prompts that may wait for their pass; one more is refused"""
     deadline: float = 60.0
     """seconds that one pass may take before the child counts as hung"""
     trace: Path | None = None
