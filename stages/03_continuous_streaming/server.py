@@ -127,7 +127,7 @@ def create_app(settings: Settings, parts: Parts = Parts()) -> FastAPI:
     @app.post("/generate_vllm", responses={**DOCUMENTED, 502: DOCUMENTED[500], 504: DOCUMENTED[500]})
     async def generate_vllm(body: GenerateStream, request: Request) -> Generated:
         """Have a prompt continued by the vLLM server at `--vllm-url`."""
-        work = gateway.generate(body.prompt, body.max_new_tokens, body.temperature, body.seed)
+        work = gateway.generate(body.prompt, body.max_new_tokens, body.temperature, body.seed, body.ignore_eos)
         return Generated(generated_text=await until_hang_up(request, work))
 
     @app.get("/health", responses={503: DOCUMENTED[503]})
