@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from .errors import QueueFull, Refused, ServingError
+from .errors import EngineDead, QueueFull, Refused, ServingError
 from .executor import Executor
 from .sequence import Refusal, Sequence
 from .stats import Stats
@@ -30,6 +30,7 @@ class Engine:
         self.clock = clock
         self.stats = Stats(clock())
         self.in_flight = 0
+        self.closing = False
         self._threads = ThreadPoolExecutor(max_queue + 1, thread_name_prefix="caller")
 
     def start(self) -> None:
@@ -38,6 +39,7 @@ class Engine:
 
     def close(self) -> None:
         """Fail whoever waits, and stop."""
+        self.closing = True
         self.executor.close()
         self._threads.shutdown()
 
@@ -68,6 +70,8 @@ class Engine:
 
     async def admit(self, sequence: Sequence) -> str:
         """Let a sequence wait for its pass if there is room, and return its text."""
+        if self.closing:
+            raise EngineDead("the server is closing")
         if self.in_flight > self.max_queue:
             wait = self.in_flight * self.stats.seconds_per_pass()
             raise QueueFull(f"the queue is full ({self.max_queue} waiting)", retry_after=max(1, math.ceil(wait)))

@@ -101,7 +101,14 @@ def install_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     def http_error(_: Request, exc: HTTPException) -> JSONResponse:
+        if exc.status_code == 400:  # the body could not even be read as JSON
+            message = "body: must be JSON in UTF-8, with numbers and nesting of a sane size"
+            return error_response(400, message, field="body")
         return error_response(exc.status_code, str(exc.detail), dict(exc.headers or {}))
+
+    @app.exception_handler(Exception)
+    def unexpected(_: Request, exc: Exception) -> JSONResponse:
+        return error_response(500, f"internal error: {type(exc).__name__}")
 
     app.add_middleware(BodyLimit)
 

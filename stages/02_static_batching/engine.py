@@ -87,7 +87,9 @@ class Engine:
             raise Refused(f"prompts: {len(sequences)}; at most {self.scheduler.max_queue} may wait", field="prompts")
         with self.changed:
             if self.closing:
-                raise EngineDead("the server is closing")
+                raise EngineDead(self.failure or "the server is closing")
+            if not self.executor.ready.is_set():
+                raise EngineDead("the model is being restarted", retry_after=1)
             try:
                 self.scheduler.add(sequences)
             except QueueFull as exc:
@@ -124,6 +126,9 @@ class Engine:
             while batch := self.next_batch():
                 for sequence, result in zip(batch, self.run(batch), strict=True):
                     self.deliver(sequence, result)
+        except Exception as exc:
+            self.executor.give_up(f"the driver failed: {exc!r}")
+            raise
         finally:
             with self.changed:
                 self.closing = True
@@ -152,6 +157,8 @@ class Engine:
             return [exc] if len(batch) == 1 else [self.run([sequence])[0] for sequence in batch]
         except ServingError as exc:
             return [exc] * len(batch)
+        except Exception as exc:  # a worker that returns what is no result
+            return [WorkerFailed(repr(exc))] * len(batch)
         with self.changed:
             since = [self.callers[s.request_id][1] for s in batch if s.request_id in self.callers]
         self.stats.record(work, since)

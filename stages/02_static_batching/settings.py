@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+MAX_NEW_TOKENS = 50
+"""of any request; a row is dragged along until the last one of its batch is done, so each must have room for these"""
 MODELS = Path(__file__).resolve().parents[2] / "models"
 
 

@@ -104,7 +104,9 @@ class Engine:
             raise Refused(f"prompts: {len(sequences)}; at most {self.scheduler.max_queue} may wait", field="prompts")
         with self.changed:
             if self.closing:
-                raise EngineDead("the server is closing")
+                raise EngineDead(self.failure or "the server is closing")
+            if not self.executor.ready.is_set():
+                raise EngineDead("the model is being restarted", retry_after=1)
             try:
                 self.scheduler.add(sequences)
             except QueueFull as exc:
@@ -169,6 +171,9 @@ class Engine:
         try:
             while batch := self.next_batch():
                 self.deliver(batch, self.step(batch))
+        except Exception as exc:
+            self.executor.give_up(f"the driver failed: {exc!r}")
+            raise
         finally:
             with self.changed:
                 self.closing = True
@@ -199,6 +204,8 @@ class Engine:
             return [exc] if len(batch) == 1 else [self.step([sequence])[0] for sequence in batch]
         except ServingError as exc:
             return [exc] * len(batch)
+        except Exception as exc:  # a worker that returns what is no result
+            return [WorkerFailed(repr(exc))] * len(batch)
         self.stats.record(work, [sequence.arrived for sequence in batch if not sequence.output_ids])
         return tokens
 

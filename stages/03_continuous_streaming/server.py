@@ -96,8 +96,8 @@ def create_app(settings: Settings, parts: Parts = Parts()) -> FastAPI:
         try:
             yield
         finally:
-            await gateway.close()
             await asyncio.to_thread(engine.close)
+            await gateway.close()
 
     app = FastAPI(title="03 continuous streaming", lifespan=lifespan)
     app.state.engine = engine

@@ -35,7 +35,9 @@ class Worker:
         logging.disable_progress_bar()
         try:
             loaded: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
-            return cls(loaded.to(device).eval(), AutoTokenizer.from_pretrained(model), trace)
+            tokenizer = AutoTokenizer.from_pretrained(model)
+            tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token  # many base models have none
+            return cls(loaded.to(device).eval(), tokenizer, trace)
         except (OSError, ValueError, RuntimeError) as exc:
             raise Unusable(f"{model} cannot be loaded on {device}: {str(exc).strip().splitlines()[0]}") from exc
 
