@@ -27,7 +27,7 @@ def serve(app: FastAPI, host: str, port: int) -> NoReturn:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=GRACE)
         server = uvicorn.Server(config)
-        engine.executor.on_fatal = lambda: setattr(server, "should_exit", True)
+        engine.on_fatal(lambda: setattr(server, "should_exit", True))
         try:
             listener.bind((host, port))
             engine.start()
@@ -42,4 +42,4 @@ def serve(app: FastAPI, host: str, port: int) -> NoReturn:
             sys.exit(0)
         finally:
             engine.close()
-        sys.exit(f"error: {engine.executor.failure}" if engine.executor.failure else 0)
+        sys.exit(f"error: {engine.failure}" if engine.failure else 0)
