@@ -9,11 +9,12 @@ CANDIDATES = $(or $(PYTHON),python3.11 python3.12 python3.13 python3.14 python3 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PYTHONUNBUFFERED = 1
 
-.PHONY: help setup tour test lint bench
+.PHONY: help setup tour test test-triton lint bench
 
 help:
 	@echo "make tour    start every stage, send it real requests, say what to notice"
 	@echo "make test    run all tests"
+	@echo "make test-triton   run the tests against a real Triton server, which is fetched once (Linux)"
 	@echo "make lint    check style, format and types"
 	@echo "make bench   measure the stages under load (python -m benchmarks)"
 	@echo "make setup   only set up .venv, which all of the above do by themselves"
@@ -27,6 +28,9 @@ tour: $(DONE)
 
 test: $(DONE)
 	@$(BIN)/python -m pytest $(ARGS)
+
+test-triton: $(DONE)
+	@FLO_TRITON=1 $(BIN)/python -m pytest tests/stage_04/test_triton_real.py $(ARGS)
 
 lint: $(DONE)
 	@$(BIN)/python -m ruff check $(CODE)

@@ -3,10 +3,12 @@
 Remarks are templates over `figures.Figures`: its fields, its capacity, and the growth of each counter of `/stats`.
 """
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from .asking import Ask
+from .catalog import ROOT
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,8 @@ class Visit:
     """remarks about the figures"""
     users: int = 10
     rounds: int = 3
+    one_model: bool = True
+    """whether it serves the one model that `--model` names"""
 
 
 def count(path: str, first: int, last: int, **more: object) -> Ask:
@@ -33,6 +37,16 @@ def basic(user: int, number: int) -> Ask:
     """Each user counts from elsewhere, and some count further: 4 to 22 numbers."""
     first = 5 + 7 * user + 3 * number
     return count("/basic_generate", first, first + 3 + 2 * user)
+
+
+CLASSIFIERS = ("digits", "shapes", "intents", "iris")
+
+
+def classify(name: str, number: int) -> Ask:
+    """One of the samples that ship with a classifier; the file's name tells the right answer."""
+    paths = sorted((ROOT / "models" / "samples").glob(f"{name}-*.json"))
+    path = paths[number % len(paths)]
+    return Ask("/predict", json.loads(path.read_text("utf-8")), path.stem.partition("-")[2])
 
 
 VISITS: dict[str, Visit] = {
@@ -62,6 +76,18 @@ VISITS: dict[str, Visit] = {
             "A batch waits for its slowest member: of {row_steps:.0f} row-steps, {idle_row_steps:.0f} went to rows that"
             " had finished.",
             "What changed in the code: flo diff 01 02",
+        ),
+    ),
+    "04_lru_models": Visit(
+        samples=tuple(classify(name, 0) for name in CLASSIFIERS),
+        question=lambda user, number: classify(CLASSIFIERS[(user // 3 + number) % 4], user),
+        one_model=False,
+        notice=(
+            "{requests} requests for four models on two slots: {hits:.0f} found theirs in memory or on its way there,"
+            " {misses:.0f} did not.",
+            "There were {loads:.0f} loads and {evictions:.0f} evictions; loading took {load_seconds:.1f} s in all.",
+            "Each input is a pass of its own: {row_steps:.0f} inputs, {passes} passes. Stage 05 changes that.",
+            "See what is where: GET /models. See it break: flo run 04 --fault eviction_keeps_memory",
         ),
     ),
 }

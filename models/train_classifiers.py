@@ -146,7 +146,7 @@ def digits() -> float:
 
 
 def shapes() -> float:
-    return train_images("shapes", list(draw_shapes(3000, SEED * 2)), list(draw_shapes(500, SEED)), steps=300)
+    return train_images("shapes", list(draw_shapes(5000, SEED * 2)), list(draw_shapes(500, SEED)), steps=700)
 
 
 # Messages
