@@ -93,10 +93,16 @@ class Client:
         raise Failed("cut off")
 
 
-async def closed_loop(send: Send, prompts: Iterator[Prompt], users: int, seconds: float, requests: int) -> Run:
-    """`users` people ask one after the other, for `seconds` or until `requests` were sent, whichever is sooner."""
+async def closed_loop(
+    send: Send, prompts: Iterator[Prompt], users: int, seconds: float, requests: int, warmup: float = 0.0
+) -> Run:
+    """`users` people ask one after the other, for `seconds` or until `requests` were sent, whichever is sooner.
+
+    The window opens after `warmup` more seconds: when all begin at once, a server that works on all of them at once
+    finishes nothing at first, and would look slower than one that takes them in turn.
+    """
     clock, records, sent = asyncio.get_running_loop().time, [], 0
-    began = clock()
+    began = clock() + warmup
 
     async def user() -> None:
         nonlocal sent
@@ -110,7 +116,7 @@ async def closed_loop(send: Send, prompts: Iterator[Prompt], users: int, seconds
         for _ in range(users):
             group.create_task(user())
     last = max((record.finished for record in records), default=began)
-    return Run(records, began, min(seconds, last - began))
+    return Run(records, began, max(0.0, min(seconds, last - began)))
 
 
 def poisson_arrivals(rate: float, seconds: float, seed: int) -> list[float]:

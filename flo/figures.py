@@ -69,7 +69,6 @@ def measure(
         latency_min=min(latencies),
         latency_max=max(latencies),
         ttft_p50=median(firsts) if firsts else None,
-        busy_time=after.get("busy_time"),
         counted={name: grown(name) for name, value in after.items() if isinstance(value, int | float)},
     )
     if "passes" in after:
@@ -82,7 +81,7 @@ def measure(
         figures.tokens_per_second = (grown("row_steps") - grown("idle_row_steps")) / seconds if seconds else 0.0
     if after.get("rows_per_forward"):
         figures.busy_rows = figures.rows_per_forward * after["busy_rows"] / after["rows_per_forward"]
-    if "forward_seconds" in after and seconds:  # of the crowd alone, without the time before it came
+    if "forward_seconds" in after and seconds:  # the server's own busy_time counts the time before the crowd came
         figures.busy_time = grown("forward_seconds") / seconds
     return figures
 
@@ -90,7 +89,7 @@ def measure(
 def tour_table(rows: list[Figures]) -> Table:
     """A row a stage."""
     table = Table("stage", box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in ("right", "req/s", "tok/s", "p50 ms", "TTFT ms", "forwards", "busy: rows", "time"):
+    for heading in ("right", "req/s", "tok/s", "p50 ms", "TTFT ms", "forwards", "busy: rows", "busy: time"):
         table.add_column(heading, justify="right")
     for row in rows:
         if row.failed:

@@ -10,6 +10,9 @@ pytest_plugins = ["pytester", "tests.fault_matrix"]
 
 ROOT = Path(__file__).resolve().parents[1]
 os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+os.environ.setdefault(
+    "OMP_NUM_THREADS", "1"
+)  # a tiny model gains nothing from two threads, and loses where cores are shared
 
 
 @pytest.fixture(scope="session")

@@ -49,6 +49,7 @@ class Gate:
     def __enter__(self) -> "Gate":
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
         self._listener.settimeout(30)
+        self.port: int = self._listener.getsockname()[1]  # where a worker knocks
         self._held: list[socket.socket] = []
         return self
 
@@ -59,11 +60,6 @@ class Gate:
         """Let go whoever stands at the gate, and hold nobody any more."""
         self._listener.close()
         self.open()
-
-    @property
-    def port(self) -> int:
-        """Where a worker knocks."""
-        return self._listener.getsockname()[1]
 
     def wait(self) -> None:
         """Wait until one more worker stands at the gate."""

@@ -73,7 +73,9 @@ async def look(target: Target, users: int, seconds: float) -> tuple[Run, list[fl
             await client.get("/heartbeat")
             return Record(scheduled, clock(), OK)
 
-        load = group.create_task(closed_loop(client.send, counting(SHORTEST, LONGEST, 1), users, seconds + 1, 10_000))
+        load = group.create_task(
+            closed_loop(client.send, counting(SHORTEST, LONGEST, 1), users, seconds + 0.5, 10_000, 0.5)
+        )
         await asyncio.sleep(0.5)  # until everybody has asked
         lag = group.create_task(client.get("/lag", seconds=seconds))
         dues = [HEARTBEAT * number for number in range(int(seconds / HEARTBEAT))]

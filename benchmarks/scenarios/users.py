@@ -27,6 +27,8 @@ MOST_REQUESTS = 5000
 """in half a cell"""
 TIMEOUT = 60.0
 HALVES = 2
+WARMUP = 0.4
+"""of the time that a half lasts; nothing counts that ends in it"""
 
 
 def run(seconds: float, tell: Callable[[str], object]) -> Result:
@@ -59,12 +61,12 @@ def measure(targets: list[Target], seconds: float, tell: Callable[[str], object]
 
 
 async def half_a_cell(target: Target, users: int, seconds: float, seed: int) -> tuple[Run, tuple[Any, Any]]:
-    """One run of a closed loop, after one request to warm up, and what `/stats` said around it."""
+    """One run of a closed loop, and what `/stats` said around it."""
     prompts = counting(SHORTEST, LONGEST, seed)
     async with Client(target.url, target.path, TIMEOUT) as client:
-        await client.send(next(prompts), 0.0)
         before = await client.get("/stats")
-        one = await closed_loop(client.send, prompts, users, seconds, MOST_REQUESTS)
+        warmup = WARMUP * seconds
+        one = await closed_loop(client.send, prompts, users, seconds - warmup, MOST_REQUESTS, warmup)
         return one, (before, await client.get("/stats"))
 
 

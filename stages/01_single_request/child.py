@@ -51,6 +51,7 @@ def spawn(worker: str, model: str, device: str, traced: bool) -> Child:
 def _main(connection: Any, worker: str, model: str, device: str, traced: bool) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
     threading.Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # or torch's threads spin away the cores that others need
     events: list[Event] = []
     trace = Tracer(events.append if traced else None, process="child")
     module, name = worker.split(":")

@@ -40,14 +40,14 @@ class Stats:
     def __init__(self, now: float) -> None:
         self._lock = threading.Lock()
         self._began = now
-        self._requests = {"completed": 0, "refused": 0, "failed": 0}
+        self._requests = {"completed": 0, "refused": 0, "failed": 0, "hung_up": 0}
         self._passes = 0
         self._work = Work()
         self._queue_seconds = 0.0
         self._recent: deque[float] = deque(maxlen=16)
 
     def count(self, outcome: str) -> None:
-        """Count a request that ended: "completed", "refused" (a 4xx or a full queue) or "failed"."""
+        """Count a request that ended: "completed", "refused" (a 4xx or a full queue), "failed" or "hung_up"."""
         with self._lock:
             self._requests[outcome] += 1
 
@@ -82,6 +82,7 @@ class Stats:
                 "positions_attended": work.positions_computed - work.positions_padding,
                 "idle_row_steps": work.idle_row_steps,
                 "queue_seconds": self._queue_seconds,
+                "forward_seconds": work.seconds,
                 "busy_rows": rows_per_forward / CAPACITY,
                 "busy_time": work.seconds / (now - self._began) if now > self._began else 0.0,
                 **gauges,

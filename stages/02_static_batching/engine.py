@@ -71,7 +71,10 @@ class Engine:
             futures = self.admit(sequences)
             results = [await self.answer(*which) for which in zip(prompts, sequences, futures, strict=True)]
         except ServingError as exc:
-            self.stats.count("failed" if exc.status == 500 else "refused")
+            self.stats.count("failed" if isinstance(exc, EngineDead) or exc.status == 500 else "refused")
+            raise
+        except asyncio.CancelledError:
+            self.stats.count("hung_up")
             raise
         finally:
             self.forget(sequences)

@@ -7,6 +7,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
@@ -45,7 +46,8 @@ class Engine:
         self.trace = trace
         self.clock = clock
         self.stats = Stats(clock())
-        self.in_flight = 0
+        self.closing = False
+        self.calls: set[asyncio.Future[Any]] = set()
 
     def on_fatal(self, stop: Callable[[], object]) -> None:
         """Call `stop` when the engine is lost for good."""
@@ -54,7 +56,11 @@ class Engine:
         """Nothing is loaded before it is asked for."""
 
     def close(self) -> None:
-        """Nothing is left to stop once the event loop has ended."""
+        """Fail whoever still waits. May be called from any thread."""
+        self.closing = True
+        for call in list(self.calls):
+            with suppress(RuntimeError):  # its loop has ended, and nobody waits there any more
+                call.get_loop().call_soon_threadsafe(call.cancel)
 
     async def stop(self) -> None:
         """Free all models."""
@@ -63,7 +69,7 @@ class Engine:
     async def predict(self, model_id: str, input_data: Any) -> list[Prediction]:
         """A prediction for each input, in order. Raises a `ServingError`."""
         request_id = uuid4().hex
-        self.trace.instant("queued", request_id=request_id, model=model_id, ahead=self.in_flight)
+        self.trace.instant("queued", request_id=request_id, model=model_id, ahead=len(self.calls))
         try:
             predictions = await self.admit(model_id, named(input_data), request_id)
         except ServingError as exc:
@@ -79,19 +85,24 @@ class Engine:
         metadata = self.registry.get(model_id)
         if not metadata:
             raise UnknownModel("model_id: no model has this id; GET /models lists them", field="model_id")
-        if self.in_flight >= self.max_queue:
-            wait = math.ceil(self.in_flight * self.stats.seconds_per_pass())
-            raise QueueFull(f"the queue is full ({self.in_flight} of {self.max_queue})", retry_after=max(1, wait))
-        arrived, self.in_flight = self.clock(), self.in_flight + 1
+        if len(self.calls) >= self.max_queue:
+            wait = math.ceil(len(self.calls) * self.stats.seconds_per_pass())
+            raise QueueFull(f"the queue is full ({len(self.calls)} of {self.max_queue})", retry_after=max(1, wait))
+        arrived = self.clock()
+        call = asyncio.ensure_future(
+            self.residency.call(metadata, lambda worker: self.answer(worker, items, request_id, arrived), request_id)
+        )
+        self.calls.add(call)
         try:
-            work = self.residency.call(
-                metadata, lambda worker: self.answer(worker, items, request_id, arrived), request_id
-            )
-            return await asyncio.wait_for(work, self.deadline)
+            return await asyncio.wait_for(call, self.deadline)
         except TimeoutError:
             raise Overdue(f"{metadata.name} did not answer within {self.deadline:g} s", retry_after=1) from None
+        except asyncio.CancelledError:
+            if self.closing:
+                raise EngineDead("the server is closing") from None
+            raise
         finally:
-            self.in_flight -= 1
+            self.calls.discard(call)
 
     def answer(self, worker: Worker, items: dict[str, Any], request_id: str, arrived: float) -> list[Prediction]:
         """On the worker's thread: all inputs are looked at before the first pass."""
@@ -126,7 +137,7 @@ class Engine:
         """The counters behind `/stats`."""
         residency = self.residency
         gauges = {**residency.counts, "load_seconds": residency.load_seconds, "resident": len(residency.policy.entries)}
-        return self.stats.snapshot(self.clock(), queued=self.in_flight, **gauges)
+        return self.stats.snapshot(self.clock(), queued=len(self.calls), **gauges)
 
 
 def named(input_data: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.load import PAUSE, Send, closed_loop, open_loop, poisson_arrivals
 from benchmarks.prompts import Prompt, count, counting, fixed
-from benchmarks.records import Record, Run, summarize
+from benchmarks.records import Record, Run, WrongAnswers, summarize
 
 from .virtual_time import run
 
@@ -53,6 +53,29 @@ def test_a_closed_loop_ends_after_its_seconds_and_after_its_requests() -> None:
     assert max(record.scheduled for record in by_time.records) < 10.0
     by_number = closed(service=3.0, lanes=9, users=2, seconds=1000.0, requests=6)
     assert (len(by_number.records), by_number.window) == (6, pytest.approx(9.0))
+
+
+def test_a_warm_up_puts_servers_that_take_turns_and_servers_that_share_on_a_par() -> None:
+    """Four lanes of four seconds do as much as one lane of one second, but at first they finish nothing."""
+
+    async def rate(service: float, lanes: int, warmup: float) -> float:
+        asked = closed_loop(server(service, lanes), prompts(), 4, 7.5, 10**6, warmup)
+        return summarize([await asked])["requests_per_second"]
+
+    assert run(rate(1.0, 1, warmup=0.0)) == pytest.approx(7 / 7.5)
+    assert run(rate(4.0, 4, warmup=0.0)) == pytest.approx(4 / 7.5)
+    assert run(rate(1.0, 1, warmup=2.5)) == pytest.approx(8 / 7.5)
+    assert run(rate(4.0, 4, warmup=2.5)) == pytest.approx(8 / 7.5)
+
+
+def test_a_wrong_answer_during_the_warm_up_counts() -> None:
+    async def send(_: Prompt, scheduled: float) -> Record:
+        await asyncio.sleep(1.0)
+        now = asyncio.get_running_loop().time()
+        return Record(scheduled, now, "wrong" if now < 3 else "ok")
+
+    with pytest.raises(WrongAnswers):
+        summarize([run(closed_loop(send, prompts(), 1, 6.0, 100, warmup=4.0))])
 
 
 def test_a_server_that_refuses_at_once_is_not_hammered() -> None:

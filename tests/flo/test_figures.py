@@ -26,7 +26,7 @@ def test_figures_are_of_the_crowd_alone() -> None:
     assert (figures.latency_min, figures.latency_p50, figures.latency_max) == (1.0, 2.0, 4.0)
     assert figures.busy_rows == pytest.approx(3 / 16)
     assert figures.capacity == pytest.approx(16)
-    assert (figures.ttft_p50, figures.busy_time) == (None, 0.5)
+    assert (figures.ttft_p50, figures.busy_time) == (None, None)
     assert figures.fill("{idle_row_steps:.0f} of {row_steps:.0f}") == "10 of 60"
 
 

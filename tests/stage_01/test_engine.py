@@ -46,7 +46,7 @@ def test_a_full_queue_refuses_with_retry_after(scripted: Callable[..., Any]) -> 
         pool.submit(lambda: [gate.open(), gate.wait(), gate.open(), gate.wait(), gate.open()])
         assert [call.result(30).status_code for call in accepted] == [200, 200, 200]
         counted = client.get("/stats").json()
-        assert counted["requests"] == {"completed": 3, "refused": 1, "failed": 0}
+        assert counted["requests"] == {"completed": 3, "refused": 1, "failed": 0, "hung_up": 0}
         assert counted["queued"] == counted["running"] == 0
 
 

@@ -1,0 +1,40 @@
+"""The stop token never fires.
+
+The worker decodes the new token, skipping special tokens, and compares the text with "</s>". Skipping turns the stop
+token into an empty string, so the comparison is never true.
+
+A user sees: every stream runs to its length limit, with babble after the answer, and costs the tokens of it.
+
+Seen in the wild: the code this stage grew from; half of its stop condition was dead, and only the token count ended a
+stream.
+"""
+
+from ..parts import Parts
+from ..worker import Worker
+
+TEST = "tests/stage_03/test_worker.py::test_a_stream_ends_at_the_stop_token"
+MESSAGE = "ran past the stop token"
+
+
+class EosByText(Worker):
+    def is_stop(self, generated: list[int]) -> bool:
+        return self.tokenizer.decode(generated[-1:], skip_special_tokens=True) == "</s>"
+
+
+class EosInText(Worker):
+    def is_stop(self, generated: list[int]) -> bool:
+        return self.tokenizer.decode(generated, skip_special_tokens=False).endswith("</s>")
+
+
+PARTS = Parts(worker=f"{__name__}:EosByText")
+
+
+class KeepSpecialTokens:
+    """Tempting: decode without skipping special tokens. Now text that merely spells "</s>" ends the stream too."""
+
+    PARTS = Parts(worker=f"{__name__}:EosInText")
+    TEST = "tests/stage_03/test_worker.py::test_text_that_spells_the_stop_token_does_not_end_a_stream"
+    MESSAGE = "stopped at text that only looks like the stop token"
+
+
+NAIVE_FIXES = {"keep_special_tokens": KeepSpecialTokens}
