@@ -38,7 +38,7 @@ test: $(DONE)
 	@$(BIN)/python -m pytest $(ARGS)
 
 test-triton: $(DONE)
-	@FLO_TRITON=1 $(BIN)/python -m pytest tests/stage_04/test_triton_real.py $(ARGS)
+	@$(BIN)/python -m pytest -m triton $(ARGS)
 
 test-vllm: $(DONE) $(VLLM_DONE)
 	@$(BIN)/python -m pytest -m vllm $(ARGS)

@@ -23,7 +23,7 @@ def script() -> Script:
 
 @pytest.fixture
 def scripted(script: Script, tmp_path: Path) -> Callable[..., Any]:
-    """`with scripted(parts, slots=1) as client`: the app with those parts and scripted models a, b, c and some bad ones."""
+    """`with scripted(parts, slots=1) as client`: the app with those parts, scripted models a, b, c and bad ones."""
 
     def serve(parts: Any, **settings: Any) -> Any:
         names = ["a", "b", "c", "unusable", "broken"]

@@ -64,8 +64,7 @@ def test_wrong_names_and_shapes_are_refused_with_what_was_expected(item: Any, ex
 
 
 def test_a_model_that_triton_does_not_have_is_found_out_before_loading() -> None:
-    with fake_triton() as fake:
-        with pytest.raises(stage.errors.LoadFailed, match="beer"):
-            worker_for(stage.parts.Parts(), fake, "beer").check()
+    with fake_triton() as fake, pytest.raises(stage.errors.LoadFailed, match="beer"):
+        worker_for(stage.parts.Parts(), fake, "beer").check()
     with pytest.raises(stage.errors.WorkerLost):
         worker_for(stage.parts.Parts(), fake).check()  # the server has gone, too

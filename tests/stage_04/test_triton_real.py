@@ -1,7 +1,4 @@
-"""The Triton worker against a real Triton server: `make test-triton` runs these.
-
-Elsewhere they run if the server has been fetched before, or when FLO_TRITON is set.
-"""
+"""The Triton worker against a real Triton server, fetched once into `models/.triton`: `make test-triton`."""
 
 import asyncio
 import json
@@ -23,11 +20,7 @@ from tests.stage_04.scripted import Script, ask, make_residency, shipped
 
 stage = Stage("04_lru_models")
 MODELS = Path(__file__).resolve().parents[2] / "models"
-HERE = bool(os.environ.get("FLO_TRITON")) or any(triton.CACHE.glob("python*"))
-pytestmark = [
-    pytest.mark.skipif(not HERE, reason="no Triton server here: `make test-triton` fetches one"),
-    pytest.mark.timeout(240),
-]
+pytestmark = [pytest.mark.triton, pytest.mark.timeout(240)]
 
 
 def free_port() -> int:

@@ -1,7 +1,7 @@
 """Eviction drops a reference, and the model stays in memory.
 
-Setting an attribute to None frees nothing by itself. Modules, hooks and closures hold each other in cycles, which wait for
-some later collection; what is collected goes back to the framework's allocator, which keeps it.
+Setting an attribute to None frees nothing by itself. Modules, hooks and closures hold each other in cycles, which wait
+for some later collection; what is collected goes back to the framework's allocator, which keeps it.
 
 A user sees: "two models at most" runs out of memory at the third.
 

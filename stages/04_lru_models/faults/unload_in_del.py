@@ -1,7 +1,7 @@
 """The remote model is unloaded when Python happens to destroy the worker.
 
-`__del__` runs when the last reference goes: a traceback, a cache or a cycle can hold one for minutes or for good, and at
-the end of the interpreter it may not run at all.
+`__del__` runs when the last reference goes: a traceback, a cache or a cycle can hold one for minutes or for good, and
+at the end of the interpreter it may not run at all.
 
 A user sees: the Triton server runs out of memory, although few models seem to be resident.
 
