@@ -123,14 +123,16 @@ def train_images(name: str, taught: list[Any], held_out: list[Any], steps: int) 
     fit(model, batches(), steps, lambda model, images: model(images))
     images, labels = tensors(held_out)
     with torch.inference_mode():
-        right = (model(images).argmax(1) == labels).float().mean().item()
+        found = model(images).argmax(1)
+    right = (found == labels).float().mean().item()
     folder = HERE / name
     require(name, right)
     folder.mkdir(exist_ok=True)
     save_file({key: value.contiguous() for key, value in model.state_dict().items()}, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
     for label in config["labels"][-3:]:
-        image = next(image for image, found in held_out if found == label)
+        pairs = zip(held_out, found.tolist(), strict=True)
+        image = next(image for (image, true), place in pairs if true == label == config["labels"][place])
         write_sample(name, label, base64_png(image))
     return right
 
