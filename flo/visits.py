@@ -90,4 +90,16 @@ VISITS: dict[str, Visit] = {
             "See what is where: GET /models. See it break: flo run 04 --fault eviction_keeps_memory",
         ),
     ),
+    "05_dynamic_batcher": Visit(
+        samples=tuple(classify(name, 0) for name in CLASSIFIERS),
+        question=lambda user, number: classify(CLASSIFIERS[number % 2], user),
+        one_model=False,
+        notice=(
+            "{requests} requests for two models cost {passes} passes: whoever came within a few milliseconds of each"
+            " other went along.",
+            "Each pass moved {rows_per_forward:.1f} rows, so by rows Flo was {busy_rows:.0%} busy.",
+            "The knob is --max-delay-ms: latency that is added on purpose. Try 0, and 200.",
+            "See it break: flo run 05 --fault only_when_full. What changed in the code: flo diff 04 05",
+        ),
+    ),
 }

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 class Metadata(BaseModel):
     """One line of the registry."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="ignore", frozen=True)  # later stages give models more knobs
 
     id: str = Field(min_length=1)
     name: str = Field(min_length=1)
