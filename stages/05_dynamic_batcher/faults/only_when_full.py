@@ -4,8 +4,8 @@ There is one trigger instead of two. Under load it is never noticed, because bat
 
 A user sees: the only user of a quiet model waits for company until the client gives up.
 
-Seen in the wild: the reason for Triton's `max_queue_delay_microseconds`, for `batch_wait_timeout_s` in Ray Serve and for
-`max_batch_delay` in TorchServe: each of them bounds the wait for a batch that does not fill.
+Seen in the wild: the reason for Triton's `max_queue_delay_microseconds`, for `batch_wait_timeout_s` in Ray Serve and
+for `maxBatchDelay` in TorchServe: each of them bounds the wait for a batch that does not fill.
 """
 
 from typing import Any
