@@ -19,8 +19,8 @@ def test_evicting_a_model_flushes_what_is_parked_on_it(parts: Any, patience: flo
     async def main() -> None:
         residency = make_residency(parts, script, slots=1, max_batch=3, max_delay_ms=FOREVER)
         parked = [asyncio.ensure_future(ask(residency, "a")) for _ in range(2)]
-        while len(parked_on(residency, "a")) < 2:
-            await asyncio.sleep(0)  # noqa: ASYNC110
+        while len(parked_on(residency, "a")) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0)
         newcomers = [asyncio.ensure_future(ask(residency, "b")) for _ in range(3)]
         _, pending = await asyncio.wait([*parked, *newcomers], timeout=patience)
         for call in pending:
