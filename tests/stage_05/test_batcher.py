@@ -51,6 +51,7 @@ def test_a_lone_input_waits_no_longer_than_the_delay(parts: Any) -> None:
 
 def test_the_oldest_input_starts_the_clock(parts: Any) -> None:
     batcher = parts.batcher(max_batch=100, max_delay_ms=10, max_queue=128)
+    due: list[str] = []
     for place, name in enumerate("ABCDE"):
         park(batcher, name, place * 0.004)
         due = names(batcher.tick(place * 0.004))
