@@ -34,6 +34,7 @@ def vllm_serve(log: Path) -> Iterator[str]:
     command = [PYTHON, "-m", "vllm.entrypoints.openai.api_server", "--model", MODEL, "--dtype", "float32"]
     command += ["--enforce-eager", "--host", "127.0.0.1", "--port", str(port)]
     environment = {**os.environ, **ENVIRONMENT, "VLLM_CACHE_ROOT": str(log.parent / "cache")}
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # whoever ends these tests ends vLLM as well
     with log.open("w") as output:
         process = subprocess.Popen(
             command,
@@ -55,6 +56,7 @@ def vllm_serve(log: Path) -> Iterator[str]:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait(STOP_SECONDS)
+        signal.signal(signal.SIGTERM, before)
 
 
 def await_health(url: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
