@@ -37,15 +37,6 @@ class Engine:
         """Return once the model is ready. Raises `EngineDead` if it cannot be had."""
         self.executor.start()
 
-    def on_fatal(self, stop: Callable[[], object]) -> None:
-        """Call `stop` when the model is lost for good; `failure` then says why."""
-        self.executor.on_fatal = stop
-
-    @property
-    def failure(self) -> str | None:
-        """Why the model is lost for good, if it is."""
-        return self.executor.failure
-
     def close(self) -> None:
         """Fail whoever waits, and stop."""
         self.closing = True

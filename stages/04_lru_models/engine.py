@@ -74,7 +74,7 @@ class Engine:
             predictions = await self.admit(model_id, named(input_data), request_id)
         except ServingError as exc:
             exc.request_id = request_id
-            self.stats.count("failed" if exc.status in (500, 502) or isinstance(exc, EngineDead) else "refused")
+            self.stats.count(exc.outcome)
             raise
         self.stats.count("completed")
         self.trace.instant("answered", request_id=request_id, labels=[prediction.label for prediction in predictions])
