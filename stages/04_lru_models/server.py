@@ -77,9 +77,9 @@ def create_app(settings: Settings, parts: Parts = Parts()) -> FastAPI:
     @app.get("/health", responses={503: DOCUMENTED[503]})
     async def health(engine: TheEngine) -> JSONResponse:
         """Whether a request would be served now."""
-        if engine.failure:
-            return error_response(503, engine.failure, {"Retry-After": "1"})
-        return JSONResponse({"status": "ready"})
+        if engine.ready:
+            return JSONResponse({"status": "ready"})
+        return error_response(503, engine.failure or "the server is closing", {"Retry-After": "1"})
 
     @app.get("/stats")
     async def stats(engine: TheEngine) -> dict[str, Any]:

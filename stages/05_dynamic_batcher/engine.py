@@ -54,6 +54,11 @@ class Engine:
     def on_fatal(self, stop: Callable[[], object]) -> None:
         """Call `stop` when the engine is lost for good."""
 
+    @property
+    def ready(self) -> bool:
+        """Whether a request would be served now."""
+        return not self.closing
+
     def start(self) -> None:
         """Nothing is loaded before it is asked for."""
 
@@ -87,6 +92,8 @@ class Engine:
 
     async def admit(self, model_id: str, items: dict[str, Any], request_id: str) -> list[Prediction]:
         """Let a request go on if there is room, for as long as it may take."""
+        if self.closing:
+            raise EngineDead("the server is closing")
         metadata = self.registry.get(model_id)
         if not metadata:
             raise UnknownModel("model_id: no model has this id; GET /models lists them", field="model_id")
