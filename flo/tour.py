@@ -31,6 +31,8 @@ from .visits import VISITS, Visit
 
 PATIENCE = 8.0
 """seconds after which the users of one stage ask nothing more; a big model needs that, tiny-opt does not"""
+LONGEST_SHOWN = 400
+"""characters of a question or an answer; images are longer"""
 Exchange = tuple[Ask, Reply]
 
 
@@ -58,14 +60,15 @@ def take_tour(console: Console, model: str, names: list[str], results: Path = RO
 
 def visit(console: Console, stage: Stage, model: str, plan: Visit) -> Figures:
     """Serve one stage, ask, judge, and say what to notice. Raises `StageFailed`."""
-    judged = Path(model).name == "tiny-opt"  # what another model should answer, nobody knows
+    judged = Path(model).name == "tiny-opt" or not plan.one_model  # what another model should answer, nobody knows
     if not judged:
         plan = replace(plan, question=_shorter(plan.question))
     with ExitStack() as stack:
         users = stack.enter_context(ThreadPoolExecutor(plan.users))  # ends after the server, so it never hangs
         began = time.monotonic()
         with console.status(f"Starting {stage.title} ..."):
-            server = stack.enter_context(running_stage(stage.name, "--model", model))
+            flags = ["--model", model] if plan.one_model else []
+            server = stack.enter_context(running_stage(stage.name, *flags))
         console.print(f"Started in {time.monotonic() - began:.1f} s at {server.url}: flo run {stage.number}")
         exchanges = [(sample, ask(server.client, sample)) for sample in plan.samples]
         for sample, reply in exchanges:
@@ -141,7 +144,8 @@ def _print_verdict(console: Console, asked: int, wrong: list[Exchange], judged: 
 
 
 def _as_json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}... ({len(text)} characters)"
 
 
 def _circumstances(model: str) -> str:

@@ -32,7 +32,7 @@ def test_a_signal_leaves_no_process_and_no_port(stage: str, name: str) -> None:
     with running_stage(stage) as server:
         assert httpx.get(f"{server.url}/health").status_code == 200
         family = descendants(server.pid)
-        assert family
+        assert family or stage not in ONE_MODEL
         os.kill(server.pid, getattr(signal, name))
         assert server.process.wait(SECONDS) == 0
         assert wait_gone(family) == set()

@@ -15,6 +15,23 @@ STAGES = sorted(path.name for path in (ROOT / "stages").glob("[0-9][0-9]_*"))
 TORCH_FREE = [name for name in STAGES if name[:2] in {"01", "02", "03", "07"}]
 ASK = {"prompt": "Count from 3 to 9:"}
 ANSWER = {"generated_text": " 3 4 5 6 7 8 9"}
+IRIS = {"model_id": "c83b5a16-f0d7-49e2-b7c4-1a6e2f9d8b04", "input_data": [5.1, 3.5, 1.4, 0.2]}
+
+
+def model_flags(stage: str) -> list[str]:
+    """Where a copy of a stage finds what it serves."""
+    models = ROOT / "models"
+    return ["--model", str(models / "tiny-opt")] if stage in TORCH_FREE else ["--models", str(models)]
+
+
+def assert_it_answers(stage: str, url: str) -> None:
+    """One question whose answer is known."""
+    if stage in TORCH_FREE:
+        assert httpx.post(f"{url}/basic_generate", json=ASK, timeout=60).json() == ANSWER
+    else:
+        [prediction] = httpx.post(f"{url}/predict", json=IRIS, timeout=60).json()["predictions"]
+        assert prediction["label"] == "setosa"
+
 
 CENSUS = """
 import atexit, json, os, resource, runpy, sys
@@ -41,7 +58,7 @@ def test_the_web_process_never_imports_torch(stage: str, tmp_path: Path) -> None
 def test_the_census_sees_torch_where_it_is(tmp_path: Path, late: bool) -> None:
     """Even where it comes with the last route that is asked."""
     package = tmp_path / "with_torch"
-    shutil.copytree(ROOT / "stages" / STAGES[-1], package)
+    shutil.copytree(ROOT / "stages" / "03_continuous_streaming", package)
     server, gateway = (package / "server.py").read_text(), '"""Have a prompt continued by the vLLM server'
     assert gateway in server
     line = f"import torch\n        {gateway}" if late else gateway
@@ -80,9 +97,8 @@ def ask_every_route(client: httpx.Client) -> None:
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_copy_under_another_name_runs_alone(stage: str, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "stages" / stage, tmp_path / "my_server")
-    command = [sys.executable, "-m", "my_server", "--port", "0", "--model", str(ROOT / "models" / "tiny-opt")]
+    command = [sys.executable, "-m", "my_server", "--port", "0", *model_flags(stage)]
     with started(command, tmp_path, PYTHONPATH="") as server:
-        answer = httpx.post(f"{address(server)}/basic_generate", json=ASK, timeout=60)
-        assert answer.json() == ANSWER
+        assert_it_answers(stage, address(server))
         server.terminate()
         assert server.wait(SECONDS) == 0
