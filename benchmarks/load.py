@@ -25,7 +25,12 @@ Send = Callable[[Prompt, float], Coroutine[Any, Any, Record]]
 
 
 class Failed(Exception):
-    """A request that did not succeed; the message is its outcome."""
+    """A request that did not succeed: its outcome, and what there is to say about it."""
+
+    def __init__(self, outcome: str, detail: str = "") -> None:
+        super().__init__(f"{outcome} {detail}".strip())
+        self.outcome = outcome
+        self.detail = detail
 
 
 class Client:
@@ -55,7 +60,7 @@ class Client:
             if outcome == WRONG:
                 detail = f"{prompt.text!r} -> {text!r}"
         except Failed as exc:
-            outcome = str(exc)
+            outcome, detail = exc.outcome, exc.detail
         except (TimeoutError, httpx.TimeoutException):
             outcome = "timeout"
         except httpx.TransportError:
@@ -69,11 +74,15 @@ class Client:
         response = await self._http.get(path, params=query)
         return response.json() if response.status_code == 200 else None
 
-    async def _ask(self, prompt: Prompt) -> str:
-        response = await self._http.post(self.path, json=prompt.body())
+    async def post(self, path: str, body: dict[str, Any]) -> Any:
+        """The JSON that comes back. Raises `Failed`."""
+        response = await self._http.post(path, json=body)
         if response.status_code != 200:
             raise Failed(str(response.status_code))
-        return response.json()["generated_text"]
+        return response.json()
+
+    async def _ask(self, prompt: Prompt) -> str:
+        return (await self.post(self.path, prompt.body()))["generated_text"]
 
     async def _stream(self, prompt: Prompt, pieces: list[float]) -> str:
         clock, parser, text = asyncio.get_running_loop().time, SseParser(), ""
@@ -86,10 +95,12 @@ class Client:
                     raise Failed("stream error")
                 if event and event.data == "[DONE]":
                     return text
-                piece = json.loads(event.data).get("token") if event else None
-                if piece:
+                data = json.loads(event.data) if event else {}
+                if piece := data.get("token"):
                     pieces.append(clock())
                     text += piece
+                if "usage" in data and (tokens := data["usage"]["completion_tokens"]) != prompt.tokens:
+                    raise Failed(WRONG, f"{prompt.text!r} -> {tokens} tokens, not {prompt.tokens}")
         raise Failed("cut off")
 
 

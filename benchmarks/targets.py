@@ -17,12 +17,14 @@ START_SECONDS = 120.0
 ENVIRONMENT = {"OMP_WAIT_POLICY": "passive", "TQDM_DISABLE": "1", "TRANSFORMERS_VERBOSITY": "error"}
 """of every server alike; the first keeps torch's idle threads from spinning, which starves whoever else is running"""
 
-LANES = {
-    "01": "/basic_generate",
-    "02": "/basic_generate",
-    "03": "/generate_stream",
-}
-"""the route that is measured, of each stage that serves one model"""
+STAGES = ("01", "02", "03")
+"""those that serve one model to many people"""
+STREAMING = ("03",)
+"""those that stream as well"""
+
+
+class ModelMissing(Exception):
+    """A scenario needs a model that is not there; the message says how to get it."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,12 @@ class Target:
 
     name: str
     url: str
-    path: str
+    path: str = "/basic_generate"
+
+    def lanes(self) -> "list[Target]":
+        """The route that all servers have and, as a target of its own ("03_stream"), the one that streams."""
+        streams = self.name in STREAMING
+        return [self, *([Target(f"{self.name}_stream", self.url, "/generate_stream")] if streams else [])]
 
 
 def model_directory(name: str) -> str:
@@ -53,7 +60,7 @@ def running_peer(peer: str, model: str) -> Iterator[Target]:
         give_up.cancel()
         if not url:
             raise RuntimeError(f"{peer} did not start; its error is above")
-        yield Target(peer, url, "/basic_generate")
+        yield Target(peer, url)
     finally:
         give_up.cancel()
         process.terminate()
@@ -67,16 +74,22 @@ def running_peer(peer: str, model: str) -> Iterator[Target]:
 
 
 @contextmanager
-def running_target(name: str, model: str) -> Iterator[Target]:
-    """Serve a stage ("01") or a peer ("ten_line_server") for the length of a `with` block."""
-    if name not in LANES:
+def running_target(name: str, model: str, *flags: str) -> Iterator[Target]:
+    """Serve a stage ("01"), with flags of its own, or a peer ("ten_line_server") for the length of a `with` block."""
+    if name not in STAGES:
         with running_peer(name, model) as target:
             yield target
         return
-    with running_stage(name, "--model", model, env=ENVIRONMENT) as server:
-        yield Target(name, server.url, LANES[name])
+    with running_stage(name, "--model", model, *flags, env=ENVIRONMENT) as server:
+        yield Target(name, server.url)
 
 
 def existing_stages() -> list[str]:
     """The numbers of the stages that serve one model, as far as they exist."""
-    return [stage.number for stage in find_stages() if stage.number in LANES]
+    return [stage.number for stage in find_stages() if stage.number in STAGES]
+
+
+def need(model: str) -> None:
+    """Raises `ModelMissing` unless `models/` has this model."""
+    if not (ROOT / "models" / model / "config.json").is_file():
+        raise ModelMissing(f"models/{model} is not there; `flo fetch {model}` gets it")

@@ -35,6 +35,12 @@ def basic(user: int, number: int) -> Ask:
     return count("/basic_generate", first, first + 3 + 2 * user)
 
 
+def streamed(user: int, number: int) -> Ask:
+    """The same questions in the streaming lane, greedily, so that the answers stay fixed."""
+    asked = basic(user, number)
+    return Ask("/generate_stream", {**asked.body, "temperature": 0, "max_new_tokens": 50}, asked.expected)
+
+
 VISITS: dict[str, Visit] = {
     "01_single_request": Visit(
         samples=(
@@ -62,6 +68,23 @@ VISITS: dict[str, Visit] = {
             "A batch waits for its slowest member: of {row_steps:.0f} row-steps, {idle_row_steps:.0f} went to rows that"
             " had finished.",
             "What changed in the code: flo diff 01 02",
+        ),
+    ),
+    "03_continuous_streaming": Visit(
+        samples=(
+            count("/generate_stream", 3, 9, temperature=0),
+            Ask("/generate_stream", {"prompt": "What does 推論 mean?", "temperature": 0, "max_new_tokens": 50}),
+        ),
+        question=streamed,
+        notice=(
+            "The first piece of text came after {ttft_p50:.2f} s in the median, the whole answer after"
+            " {latency_p50:.2f} s: a reader starts long before the model has finished.",
+            "Each forward pass moved {rows_per_forward:.1f} rows, because who finished leaves and who waits joins at"
+            " every step: by rows Flo was {busy_rows:.0%} busy, and by time {busy_time:.0%}.",
+            "No row-step went to a row that had finished: {idle_row_steps:.0f} of {row_steps:.0f}.",
+            "Every step computes every row from its first token: {positions_attended:.0f} positions for"
+            " {row_steps:.0f} tokens. A cache would feed each prompt once, and then one position a token.",
+            "What changed in the code: flo diff 02 03. See it break: flo run 03 --fault eos_never_fires",
         ),
     ),
 }

@@ -14,13 +14,14 @@ stage = "stages.01_single_request"  # no identifier, so no import statement
 class InProcessExecutor:
     """Stands in for stage 01's executor: runs one batch at a time, where it is called."""
 
-    ready = True
     failure = None
 
     def __init__(self, worker: str, model: str, device: str, _deadline: float, trace: Any) -> None:
         module, name = worker.split(":")
         self._worker = getattr(import_module(module), name).load(model, device, trace)
         self._one_at_a_time = threading.Lock()
+        self.ready = threading.Event()
+        self.ready.set()
 
     def start(self) -> None:
         """The model is there already."""

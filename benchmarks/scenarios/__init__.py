@@ -1,6 +1,7 @@
 """What can be measured. A new scenario is one more file with a `SCENARIO`, and one more name here."""
 
-from . import gil, users
+from . import gil, no_cache, open_loop, slots, smollm2, step_cost, users
 from .scenario import Scenario
 
-SCENARIOS: dict[str, Scenario] = {module.SCENARIO.name: module.SCENARIO for module in (users, gil)}
+MODULES = (users, gil, open_loop, slots, no_cache, step_cost, smollm2)
+SCENARIOS: dict[str, Scenario] = {module.SCENARIO.name: module.SCENARIO for module in MODULES}

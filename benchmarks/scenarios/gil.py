@@ -13,14 +13,13 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from itertools import repeat
 
-from rich.table import Table
-
 from benchmarks.load import Client, closed_loop, open_loop
 from benchmarks.prompts import Prompt, count, counting
 from benchmarks.records import OK, Record, Run, spread, summarize
+from benchmarks.sheet import Sheet, ms, server_name
 from benchmarks.targets import Target, running_target
 
-from .scenario import Result, Scenario, ms
+from .scenario import Result, Scenario
 
 MODEL = "tiny-opt"
 SERVERS = ("model_in_child", "model_in_thread", "ten_line_server")
@@ -83,15 +82,21 @@ async def look(target: Target, users: int, seconds: float) -> tuple[Run, list[fl
     return load.result(), [record.finished - record.scheduled for record in beats.records], lag.result()
 
 
-def table(result: Result) -> Table:
+HEADINGS = ("users", "server", "route p50", "p99", "max", "loop late p50", "p99", "max", "tokens/s")
+
+
+def table(result: Result) -> Sheet:
     """One row a cell."""
-    headings = ("users", "server", "heartbeat p50", "p99", "max", "event loop late p50", "p99", "max", "tokens/s")
-    told = Table(*headings, title="What generation does to everybody else's requests")
-    for cell in result["cells"]:
-        looks = [ms(cell[look][name]) for look in ("heartbeat", "lag") for name in ("p50", "p99", "max")]
-        end = cell["server"] == SERVERS[-1]
-        told.add_row(str(cell["users"]), cell["server"], *looks, f"{cell['tokens_per_second']:.0f}", end_section=end)
-    return told
+    rows = [
+        (
+            f"{cell['users']}",
+            server_name(cell["server"]),
+            *(ms(cell[look][name]) for look in ("heartbeat", "lag") for name in ("p50", "p99", "max")),
+            f"{cell['tokens_per_second']:.0f}",
+        )
+        for cell in result["cells"]
+    ]
+    return Sheet("What generation does to everybody else's requests", HEADINGS, rows)
 
 
 def ratio(result: Result, server: str, users: int, look: str, name: str) -> float:

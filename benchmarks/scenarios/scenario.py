@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rich.table import Table
+from benchmarks.sheet import Sheet
 
 Result = dict[str, Any]
 """JSON-ready; the caller adds the stamp"""
@@ -12,20 +12,19 @@ Result = dict[str, Any]
 
 @dataclass(frozen=True)
 class Scenario:
-    """`run` takes the seconds that each cell may last, and a function to tell progress with."""
+    """`run` takes the seconds that each cell may last, and a function to tell progress with.
+
+    It raises `WrongAnswers`, or `ModelMissing` if it needs a model that is not there.
+    """
 
     name: str
     idea: str
     model: str
+    """what the stamp says, unless the result lists its "models" """
     seconds: float
     run: Callable[[float, Callable[[str], object]], Result]
-    table: Callable[[Result], Table]
+    table: Callable[[Result], Sheet]
     draw: Callable[[Result, Any], None] | None = None
     """draws on an empty matplotlib figure"""
-
-
-def ms(seconds: float | None) -> str:
-    """Seconds as a cell of a table."""
-    if seconds is None:
-        return "-"
-    return f"{seconds * 1000:.1f} ms" if seconds < 0.1 else f"{seconds:.2f} s"
+    quick: bool = True
+    """whether a second a cell is enough for it to show anything"""

@@ -2,6 +2,11 @@
 
 All servers are up the whole time and take turns. Each cell is measured in two halves, the second in reverse order, so
 that a machine that gets slower or faster on the way favors nobody.
+
+`/basic_generate` is the comparison of like with like: every server gets the same question, is greedy, and sends the
+same answer in one piece. A server that also streams is measured a second time on that lane, with temperature 0, so the
+answer is still the same; what differs then is the price of a frame for every token, paid by the server and by the
+load generator on the same cores, and that the first text comes early.
 """
 
 import asyncio
@@ -10,14 +15,13 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-from rich.table import Table
-
 from benchmarks.load import Client, closed_loop
 from benchmarks.prompts import counting
 from benchmarks.records import Run, server_side, summarize
+from benchmarks.sheet import Sheet, errors, ms, server_name
 from benchmarks.targets import Target, existing_stages, running_target
 
-from .scenario import Result, Scenario, ms
+from .scenario import Result, Scenario
 
 MODEL = "tiny-opt"
 USERS = (1, 4, 16, 50)
@@ -37,7 +41,7 @@ def run(seconds: float, tell: Callable[[str], object]) -> Result:
         targets: list[Target] = []
         for name in ("ten_line_server", *existing_stages()):
             tell(f"starting {name}")
-            targets.append(stack.enter_context(running_target(name, MODEL)))
+            targets += stack.enter_context(running_target(name, MODEL)).lanes()
         return {"prompts": {"shortest": SHORTEST, "longest": LONGEST}, "cells": measure(targets, seconds, tell)}
 
 
@@ -70,50 +74,51 @@ async def half_a_cell(target: Target, users: int, seconds: float, seed: int) -> 
         return one, (before, await client.get("/stats"))
 
 
-def table(result: Result) -> Table:
-    """One row a cell."""
-    headings = ("users", "server", "requests/s", "tokens/s", "p50", "p95", "p99", "TTFT p50", "queue", "rows", "errors")
-    told = Table(*headings, title="Closed loop: each user asks again as soon as an answer is there")
-    last = None
-    for cell in result["cells"]:
-        if last not in (None, cell["users"]):
-            told.add_section()
-        last = cell["users"]
-        latency, rows = cell["latency"], cell["rows_per_forward"]
-        told.add_row(
-            str(cell["users"]),
-            cell["target"],
+HEADINGS = ("users", "server", "requests/s", "tokens/s", "latency p50", "p95", "p99")
+MORE = ("first text p50", "wait for a pass", "rows a pass", "errors")
+
+
+def table(result: Result, *targets: str) -> Sheet:
+    """One row a cell; of all targets, or of those named."""
+    rows = [
+        (
+            f"{cell['users']}",
+            server_name(cell["target"]),
             f"{cell['requests_per_second']:.1f}",
             f"{cell['tokens_per_second']:.0f}",
-            *(ms(latency[name]) for name in ("p50", "p95", "p99")),
+            *(ms(cell["latency"][name]) for name in ("p50", "p95", "p99")),
             ms(cell["ttft"]["p50"]),
             ms(cell["queue_wait"]),
-            f"{rows:.1f}" if rows else "-",
-            ", ".join(f"{count} x {outcome}" for outcome, count in cell["errors"].items()) or "none",
+            f"{cell['rows_per_forward']:.1f}" if cell["rows_per_forward"] else "-",
+            errors(cell["errors"]),
         )
-    return told
+        for cell in result["cells"]
+        if not targets or cell["target"] in targets
+    ]
+    return Sheet("Closed loop: each user asks again as soon as an answer is there", HEADINGS + MORE, rows)
 
 
 def draw(result: Result, figure: Any) -> None:
     """Latency and throughput against users, one color a server."""
-    figure.set_size_inches(10, 4.2)
+    figure.set_size_inches(10, 4.6)
     latency, throughput = figure.subplots(1, 2)
     for name in dict.fromkeys(cell["target"] for cell in result["cells"]):
         cells = [cell for cell in result["cells"] if cell["target"] == name and cell["completed"]]
-        x, label = [cell["users"] for cell in cells], name.replace("_", "-") if name in PEERS else f"stage {name}"
+        x, label = [cell["users"] for cell in cells], server_name(name)
         [line] = latency.plot(x, [cell["latency"]["p50"] for cell in cells], "o-", label=label)
         latency.plot(x, [cell["latency"]["p95"] for cell in cells], "o:", color=line.get_color(), alpha=0.7)
-        throughput.plot(x, [cell["tokens_per_second"] for cell in cells], "o-", color=line.get_color(), label=label)
-    latency.set(title="Latency (solid: median, dotted: 95th percentile)", ylabel="seconds", yscale="log")
+        throughput.plot(x, [cell["tokens_per_second"] for cell in cells], "o-", color=line.get_color())
+    latency.set(title="Time to the full answer (solid: median, dotted: 95th percentile)", ylabel="seconds")
+    latency.set(yscale="log")
     throughput.set(title="Throughput", ylabel="tokens per second", ylim=(0, None))
     latency.yaxis.set_major_formatter("{x:g}")
+    ticks = sorted({cell["users"] for cell in result["cells"]})
     for axes in (latency, throughput):
-        axes.set(xlabel="users", xscale="log", xticks=USERS, xticklabels=USERS)
+        axes.title.set_fontsize(10)
+        axes.set(xlabel="users", xscale="log", xticks=ticks, xticklabels=ticks)
         axes.minorticks_off()
         axes.grid(alpha=0.3)
-        axes.legend()
+    figure.legend(loc="outside upper center", ncols=5, frameon=False, fontsize=9)
 
-
-PEERS = ("ten_line_server",)
 
 SCENARIO = Scenario("users", "latency and throughput against the number of users", MODEL, 10.0, run, table, draw)

@@ -30,6 +30,7 @@ class Engine:
         self.clock = clock
         self.stats = Stats(clock())
         self.in_flight = 0
+        self.closing = False
         self._threads = ThreadPoolExecutor(max_queue + 1, thread_name_prefix="caller")
 
     def start(self) -> None:
@@ -38,8 +39,23 @@ class Engine:
 
     def close(self) -> None:
         """Fail whoever waits, and stop."""
+        self.closing = True
         self.executor.close()
         self._threads.shutdown()
+
+    def on_fatal(self, stop: Callable[[], object]) -> None:
+        """Have `stop` called when the model is lost for good."""
+        self.executor.on_fatal = stop
+
+    @property
+    def failure(self) -> str | None:
+        """Why the model is lost for good."""
+        return self.executor.failure
+
+    @property
+    def ready(self) -> bool:
+        """Whether a request would be served now."""
+        return self.executor.ready.is_set()
 
     async def generate(self, prompt: str, max_new_tokens: int, ignore_eos: bool = False) -> str:
         """The model's greedy continuation of `prompt`. Raises a `ServingError`."""
@@ -49,11 +65,13 @@ class Engine:
             return await self.admit(sequence)
         except ServingError as exc:
             exc.request_id = sequence.request_id
-            self.stats.count("failed" if isinstance(exc, EngineDead) or exc.status == 500 else "refused")
+            self.stats.count(exc.outcome)
             raise
 
     async def admit(self, sequence: Sequence) -> str:
         """Let a sequence wait for its pass if there is room, and return its text."""
+        if self.closing:
+            raise EngineDead("the server is closing")
         if self.in_flight > self.max_queue:
             wait = self.in_flight * self.stats.seconds_per_pass()
             raise QueueFull(f"the queue is full ({self.max_queue} waiting)", retry_after=max(1, math.ceil(wait)))

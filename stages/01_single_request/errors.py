@@ -18,9 +18,10 @@ MAX_BODY = 1 << 20
 
 
 class ServingError(Exception):
-    """A request that cannot be served. `retry_after` is in seconds."""
+    """A request that cannot be served. `retry_after` is in seconds, `outcome` is for the counters."""
 
     status = 500
+    outcome = "failed"
 
     def __init__(
         self, message: str, *, field: str | None = None, request_id: str | None = None, retry_after: int | None = None
@@ -33,12 +34,14 @@ class Refused(ServingError):
     """The caller asked for something that cannot be had."""
 
     status = 422
+    outcome = "refused"
 
 
 class QueueFull(ServingError):
     """As many requests are waiting as may wait."""
 
     status = 503
+    outcome = "refused"
 
 
 class EngineDead(ServingError):
@@ -85,7 +88,11 @@ def install_error_handlers(app: FastAPI) -> None:
         return error_response(exc.status, exc.message, headers, field=exc.field, request_id=exc.request_id)
 
     @app.exception_handler(RequestValidationError)
-    def invalid(_: Request, exc: RequestValidationError) -> JSONResponse:
+    def invalid(request: Request, exc: RequestValidationError) -> JSONResponse:
+        if "json" not in request.headers.get("content-type", ""):
+            return error_response(
+                422, "body: must be JSON, with the header Content-Type: application/json", field="body"
+            )
         first, *rest = exc.errors()
         inside = first["loc"][1:] if first["type"] != "json_invalid" else ()
         field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in inside)[1:80] or "body"
@@ -94,7 +101,14 @@ def install_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     def http_error(_: Request, exc: HTTPException) -> JSONResponse:
+        if exc.status_code == 400:  # the body could not even be read as JSON
+            message = "body: must be JSON in UTF-8, with numbers and nesting of a sane size"
+            return error_response(400, message, field="body")
         return error_response(exc.status_code, str(exc.detail), dict(exc.headers or {}))
+
+    @app.exception_handler(Exception)
+    def unexpected(_: Request, exc: Exception) -> JSONResponse:
+        return error_response(500, f"internal error: {type(exc).__name__}")
 
     app.add_middleware(BodyLimit)
 

@@ -66,9 +66,9 @@ def create_app(settings: Settings, parts: Parts = Parts()) -> FastAPI:
     @app.get("/health", responses={503: DOCUMENTED[503]})
     async def health(engine: TheEngine) -> JSONResponse:
         """Whether a request would be served now."""
-        if engine.executor.ready.is_set():
+        if engine.ready:
             return JSONResponse({"status": "ready"})
-        return error_response(503, engine.executor.failure or "the model is being restarted", {"Retry-After": "1"})
+        return error_response(503, engine.failure or "the model is being restarted", {"Retry-After": "1"})
 
     @app.get("/stats")
     async def stats(engine: TheEngine) -> dict[str, Any]:

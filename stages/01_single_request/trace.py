@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -73,8 +73,8 @@ def file_sink(path: Path) -> Callable[[Event], None]:
     file.write("[\n")
 
     def write(event: Event) -> None:
-        with lock:
-            file.write(json.dumps(event) + ",\n")
+        with lock, suppress(OSError):  # a full disk must not end the server
+            file.write(json.dumps(event, default=repr) + ",\n")
             file.flush()
 
     return write

@@ -1,6 +1,7 @@
 """The flags, then uvicorn: `python -m stages.02_static_batching --help`."""
 
 import argparse
+import sys
 from pathlib import Path
 
 from .faults import faulty
@@ -27,5 +28,5 @@ if __name__ == "__main__":
     try:
         app = create_app(Settings(**options), faulty(fault) if fault else Parts())
     except (ValueError, OSError) as exc:
-        parser.error(str(exc))
+        sys.exit(f"error: {exc}")
     serve(app, host, port)

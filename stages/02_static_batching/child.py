@@ -7,6 +7,8 @@ that the web process never loads it. A child ends when its pipe closes or its pa
 import multiprocessing
 import os
 import signal
+import socket
+import struct
 import threading
 from dataclasses import dataclass
 from importlib import import_module
@@ -14,6 +16,11 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from .trace import Event, Tracer
+
+JOIN_SECONDS = 10.0
+"""for a killed process to be gone; one that is stuck in a driver never is, and is left to the system"""
+RECEIVE_SECONDS = 10
+"""for the rest of a message whose beginning is there"""
 
 
 class Unusable(Exception):
@@ -32,10 +39,9 @@ class Child:
     connection: Any  # multiprocessing's Connection
 
     def kill(self) -> None:
-        """End the child at once, stopped or busy as it may be, and leave nothing of it behind."""
+        """End the process at once, stopped or busy as it may be."""
         self.process.kill()
-        self.process.join()
-        self.connection.close()
+        self.process.join(JOIN_SECONDS)
 
 
 def spawn(worker: str, model: str, device: str, traced: bool) -> Child:
@@ -45,6 +51,8 @@ def spawn(worker: str, model: str, device: str, traced: bool) -> Child:
     process = context.Process(target=_main, args=(theirs, worker, model, device, traced), daemon=True)
     process.start()
     theirs.close()
+    with socket.socket(fileno=os.dup(ours.fileno())) as pipe:
+        pipe.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", RECEIVE_SECONDS, 0))
     return Child(process, ours)
 
 

@@ -52,6 +52,15 @@ class Engine:
         if self._driver.ident:
             self._driver.join()
 
+    def on_fatal(self, stop: Callable[[], object]) -> None:
+        """Have `stop` called when the model is lost for good."""
+        self.executor.on_fatal = stop
+
+    @property
+    def failure(self) -> str | None:
+        """Why the model is lost for good."""
+        return self.executor.failure
+
     async def generate(self, prompts: dict[str, str], max_new_tokens: int, ignore_eos: bool = False) -> list[str]:
         """The greedy continuation of each prompt, in order. Keys name the prompts in errors, as in "prompts[2]".
 
@@ -62,7 +71,7 @@ class Engine:
             futures = self.admit(sequences)
             results = [await self.answer(*which) for which in zip(prompts, sequences, futures, strict=True)]
         except ServingError as exc:
-            self.stats.count("failed" if isinstance(exc, EngineDead) or exc.status == 500 else "refused")
+            self.stats.count(exc.outcome)
             raise
         except asyncio.CancelledError:
             self.stats.count("hung_up")
@@ -74,7 +83,13 @@ class Engine:
 
     def admit(self, sequences: list[Sequence]) -> "list[Future[Any]]":
         """Queue all of them, or none; a future for each. Raises `QueueFull` with an estimate of when to come back."""
+        if len(sequences) > self.scheduler.max_queue:
+            raise Refused(f"prompts: {len(sequences)}; at most {self.scheduler.max_queue} may wait", field="prompts")
         with self.changed:
+            if self.closing:
+                raise EngineDead(self.failure or "the server is closing")
+            if not self.executor.ready.is_set():
+                raise EngineDead("the model is being restarted", retry_after=1)
             try:
                 self.scheduler.add(sequences)
             except QueueFull as exc:
@@ -106,15 +121,20 @@ class Engine:
                 self.callers.pop(sequence.request_id, None)
 
     def drive(self) -> None:
-        """The body of the driver thread: schedule, run, deliver, repeat."""
-        while batch := self.next_batch():
-            results = self.run(batch)
-            for sequence, result in zip(batch, results, strict=True):
-                self.deliver(sequence, result)
-        with self.changed:
-            for future, _ in self.callers.values():
-                if future.set_running_or_notify_cancel():
-                    future.set_exception(EngineDead("the server is closing"))
+        """The body of the driver thread: schedule, run, deliver, repeat. However it ends, nobody is left waiting."""
+        try:
+            while batch := self.next_batch():
+                for sequence, result in zip(batch, self.run(batch), strict=True):
+                    self.deliver(sequence, result)
+        except Exception as exc:
+            self.executor.give_up(f"the driver failed: {exc!r}")
+            raise
+        finally:
+            with self.changed:
+                self.closing = True
+                for future, _ in self.callers.values():
+                    if future.set_running_or_notify_cancel():
+                        future.set_exception(EngineDead("the server is closing"))
 
     def next_batch(self) -> list[Sequence]:
         """Wait until there is work; empty when closing."""
@@ -131,10 +151,14 @@ class Engine:
         """One pass; what came of each sequence. If the pass as a whole raises, each is tried alone."""
         try:
             results, work = self.executor.execute(batch)
+            if len(results) != len(batch):
+                raise WorkerFailed(f"{len(results)} results for a batch of {len(batch)}")
         except WorkerFailed as exc:
             return [exc] if len(batch) == 1 else [self.run([sequence])[0] for sequence in batch]
         except ServingError as exc:
             return [exc] * len(batch)
+        except Exception as exc:  # a worker that returns what is no result
+            return [WorkerFailed(repr(exc))] * len(batch)
         with self.changed:
             since = [self.callers[s.request_id][1] for s in batch if s.request_id in self.callers]
         self.stats.record(work, since)

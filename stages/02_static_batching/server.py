@@ -13,7 +13,7 @@ from .engine import Engine
 from .errors import DOCUMENTED, error_response, install_error_handlers
 from .hangup import until_hang_up
 from .parts import Parts
-from .settings import Settings, find_model
+from .settings import MAX_NEW_TOKENS, Settings, find_model
 from .trace import Tracer, file_sink
 
 
@@ -23,7 +23,7 @@ class BasicGenerate(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     prompt: str = Field(min_length=1, examples=["Count from 3 to 9:"])
-    max_new_tokens: int = Field(50, ge=1, le=50)
+    max_new_tokens: int = Field(MAX_NEW_TOKENS, ge=1, le=MAX_NEW_TOKENS)
     ignore_eos: bool = Field(False, description="go on past the stop token; for benchmarks")
 
 
@@ -41,7 +41,7 @@ class Generate(BaseModel):
     prompts: list[Annotated[str, Field(min_length=1)]] = Field(
         min_length=1, max_length=64, examples=[["Count from 3 to 9:", "What is a batch?"]]
     )
-    max_new_tokens: int = Field(50, ge=1, le=50)
+    max_new_tokens: int = Field(MAX_NEW_TOKENS, ge=1, le=MAX_NEW_TOKENS)
     ignore_eos: bool = Field(False, description="go on past the stop token; for benchmarks")
 
 
@@ -96,7 +96,7 @@ def create_app(settings: Settings, parts: Parts = Parts()) -> FastAPI:
         """Whether a request would be served now."""
         if engine.ready:
             return JSONResponse({"status": "ready"})
-        return error_response(503, engine.executor.failure or "the model is being restarted", {"Retry-After": "1"})
+        return error_response(503, engine.failure or "the model is being restarted", {"Retry-After": "1"})
 
     @app.get("/stats")
     async def stats(engine: TheEngine) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+MAX_NEW_TOKENS = 50
+"""of any request; a row is dragged along until the last one of its batch is done, so each must have room for these"""
 MODELS = Path(__file__).resolve().parents[2] / "models"
 
 
@@ -17,7 +19,7 @@ class Settings:
     batch_size: int = 4
     """sequences that share a pass"""
     max_queue: int = 128
-    """requests that may wait for their pass; one more is refused"""
+    """prompts that may wait for their pass; one more is refused"""
     deadline: float = 60.0
     """seconds that one pass may take before the child counts as hung"""
     trace: Path | None = None

@@ -13,6 +13,7 @@ from transformers.utils import logging
 
 from .child import Unusable
 from .sequence import Completion, Refusal, Sequence
+from .settings import MAX_NEW_TOKENS
 from .stats import Work
 from .trace import Tracer
 
@@ -35,7 +36,9 @@ class Worker:
         logging.disable_progress_bar()
         try:
             loaded: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
-            return cls(loaded.to(device).eval(), AutoTokenizer.from_pretrained(model), trace)
+            tokenizer = AutoTokenizer.from_pretrained(model)
+            tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token  # many base models have none
+            return cls(loaded.to(device).eval(), tokenizer, trace)
         except (OSError, ValueError, RuntimeError) as exc:
             raise Unusable(f"{model} cannot be loaded on {device}: {str(exc).strip().splitlines()[0]}") from exc
 
@@ -47,12 +50,13 @@ class Worker:
         rows: list[tuple[Sequence, list[int]]] = []
         for sequence in batch:
             ids = self.encode(sequence.prompt)
-            room = self.context - sequence.max_new_tokens
+            room = self.context - MAX_NEW_TOKENS
             self.trace.instant("tokenized", request_id=sequence.request_id, prompt_ids=ids)
             if 0 < len(ids) <= room:
                 rows.append((sequence, ids))
             else:
-                message = f"{len(ids)} tokens; must be 1 to {room} (a context of {self.context}, less the new tokens)"
+                why = f"a context of {self.context}, less {MAX_NEW_TOKENS} new tokens"
+                message = f"{len(ids)} tokens; must be 1 to {room} ({why})"
                 results[sequence.request_id] = Refusal(message)
         work = Work(began=began)
         if rows:

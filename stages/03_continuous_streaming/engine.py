@@ -8,7 +8,8 @@ import asyncio
 import math
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from copy import copy
 from typing import Any
 
@@ -26,6 +27,7 @@ class Aborted(ServingError):
     """The sequence was taken out because nobody waits for it."""
 
     status = 499
+    outcome = "hung_up"
 
 
 class Engine:
@@ -67,6 +69,15 @@ class Engine:
         if self._driver.ident:
             self._driver.join()
 
+    def on_fatal(self, stop: Callable[[], object]) -> None:
+        """Have `stop` called when the model is lost for good."""
+        self.executor.on_fatal = stop
+
+    @property
+    def failure(self) -> str | None:
+        """Why the model is lost for good."""
+        return self.executor.failure
+
     async def submit(self, prompts: dict[str, str], sampling: Sampling) -> list[Sequence]:
         """Tokenize and queue the prompts of one request, all or none. Keys name them in errors, as in "prompts[2]".
 
@@ -74,28 +85,32 @@ class Engine:
         """
         room, loop = self.tokenizer.context - sampling.max_new_tokens, asyncio.get_running_loop()
         sequences = []
-        for name, prompt in prompts.items():
-            ids = await self.tokenizer.encode(prompt)
-            if not 0 < len(ids) <= room:
-                self.stats.count("refused")
-                limit = f"must be 1 to {room} (a context of {self.tokenizer.context}, less the new tokens)"
-                raise Refused(f"{name}: {len(ids)} tokens; {limit}", field=name)
-            sequences.append(Sequence(name, ids, sampling, self.mailbox(loop), self.clock()))
-        self.admit(sequences)
+        try:
+            for name, prompt in prompts.items():
+                ids = await self.tokenizer.encode(prompt)
+                if not 0 < len(ids) <= room:
+                    limit = f"must be 1 to {room} (a context of {self.tokenizer.context}, less the new tokens)"
+                    raise Refused(f"{name}: {len(ids)} tokens; {limit}", field=name)
+                sequences.append(Sequence(name, ids, sampling, self.mailbox(loop), self.clock()))
+            self.admit(sequences)
+        except ServingError as exc:
+            self.stats.count(exc.outcome)
+            raise
         return sequences
 
     def admit(self, sequences: list[Sequence]) -> None:
         """Queue all of them, or none."""
+        if len(sequences) > self.scheduler.max_queue:
+            raise Refused(f"prompts: {len(sequences)}; at most {self.scheduler.max_queue} may wait", field="prompts")
         with self.changed:
+            if self.closing:
+                raise EngineDead(self.failure or "the server is closing")
+            if not self.executor.ready.is_set():
+                raise EngineDead("the model is being restarted", retry_after=1)
             try:
-                if self.closing:
-                    raise EngineDead("the server is closing")
                 self.scheduler.add(sequences)
-            except ServingError as exc:
-                if isinstance(exc, QueueFull):
-                    seconds = self.scheduler.steps_ahead() * self.stats.seconds_per_pass()
-                    exc.retry_after = max(1, math.ceil(seconds))
-                self.stats.count("refused")
+            except QueueFull as exc:
+                exc.retry_after = max(1, math.ceil(self.scheduler.steps_ahead() * self.stats.seconds_per_pass()))
                 raise
             for sequence in sequences:
                 waiting, ids = len(self.scheduler.waiting), sequence.prompt_ids
@@ -104,35 +119,46 @@ class Engine:
 
     async def texts(self, sequences: list[Sequence]) -> list[str]:
         """The blocking lane: the whole text of each sequence, in order. Raises a `ServingError` that names one."""
-        try:
-            return ["".join([piece async for piece, _ in self.pieces(sequence)]) for sequence in sequences]
-        finally:
-            for sequence in sequences:
-                self.abort(sequence)
+        with self.serving(sequences):
+            return ["".join([piece async for piece, _ in self.read(sequence)]) for sequence in sequences]
 
     async def pieces(self, sequence: Sequence) -> AsyncIterator[tuple[str, str | None]]:
         """The streaming lane: pieces of text as they come; the last one comes with "stop" or "length".
 
-        Raises a `ServingError`. However it ends, the sequence costs no further step.
+        Raises a `ServingError`.
         """
-        detokenizer, outcome = self.tokenizer.detokenizer(), "hung_up"
+        with self.serving([sequence]):
+            async for piece, reason in self.read(sequence):
+                yield piece, reason
+
+    @contextmanager
+    def serving(self, sequences: list[Sequence]) -> Iterator[None]:
+        """Count how a request ends; however it does, its sequences cost no further step."""
+        outcome = "hung_up"
         try:
-            reason = None
-            while not reason:
-                token_id, reason = await sequence.mailbox.get()
-                piece = detokenizer.add(token_id) + (detokenizer.flush() if reason else "")
-                self.trace.instant("piece", request_id=sequence.request_id, token=token_id, text=piece)
-                if reason:
-                    outcome = "completed"
-                if piece or reason:
-                    yield piece, reason
+            yield
+            outcome = "completed"
         except ServingError as exc:
-            outcome = "hung_up" if isinstance(exc, Aborted) else "failed"
-            exc.field, exc.request_id = sequence.name, sequence.request_id
+            outcome = exc.outcome
             raise
         finally:
-            self.abort(sequence)
             self.stats.count(outcome)
+            for sequence in sequences:
+                self.abort(sequence)
+
+    async def read(self, sequence: Sequence) -> AsyncIterator[tuple[str, str | None]]:
+        """Turn the tokens in a mailbox into text."""
+        detokenizer, reason = self.tokenizer.detokenizer(), None
+        while not reason:
+            try:
+                token_id, reason = await sequence.mailbox.get()
+            except ServingError as exc:
+                exc.field, exc.request_id = sequence.name, sequence.request_id
+                raise
+            piece = detokenizer.add(token_id) + (detokenizer.flush() if reason else "")
+            self.trace.instant("piece", request_id=sequence.request_id, token=token_id, text=piece, reason=reason)
+            if piece or reason:
+                yield piece, reason
 
     def abort(self, sequence: Sequence) -> None:
         """Nobody waits for this sequence any more: free its place, queued or running. Harmless once it has ended."""
@@ -141,14 +167,20 @@ class Engine:
         sequence.mailbox.post(Aborted("aborted"))
 
     def drive(self) -> None:
-        """The decode loop."""
-        while batch := self.next_batch():
-            self.deliver(batch, self.step(batch))
-        with self.changed:
-            left = [*self.scheduler.running, *self.scheduler.waiting]
-        for sequence in left:
-            sequence.mailbox.post(EngineDead("the server is closing"))
-            self.abort(sequence)
+        """The decode loop. However it ends, nobody is left waiting."""
+        try:
+            while batch := self.next_batch():
+                self.deliver(batch, self.step(batch))
+        except Exception as exc:
+            self.executor.give_up(f"the driver failed: {exc!r}")
+            raise
+        finally:
+            with self.changed:
+                self.closing = True
+                left = [*self.scheduler.running, *self.scheduler.waiting]
+            for sequence in left:
+                sequence.mailbox.post(EngineDead("the server is closing"))
+                self.abort(sequence)
 
     def next_batch(self) -> list[Sequence]:
         """Wait until there is work; empty when closing."""
@@ -166,10 +198,14 @@ class Engine:
         """One forward pass; what came of each sequence. If the pass as a whole raises, each is tried alone."""
         try:
             tokens, work = self.executor.execute(self.rows(batch))
+            if len(tokens) != len(batch):
+                raise WorkerFailed(f"{len(tokens)} tokens for a batch of {len(batch)}")
         except WorkerFailed as exc:
             return [exc] if len(batch) == 1 else [self.step([sequence])[0] for sequence in batch]
         except ServingError as exc:
             return [exc] * len(batch)
+        except Exception as exc:  # a worker that returns what is no result
+            return [WorkerFailed(repr(exc))] * len(batch)
         self.stats.record(work, [sequence.arrived for sequence in batch if not sequence.output_ids])
         return tokens
 
@@ -183,7 +219,10 @@ class Engine:
             with self.changed:
                 if sequence not in self.scheduler.running:
                     continue
-                if isinstance(outcome, ServingError) or sequence.mailbox.overflowed:
+                if sequence.mailbox.overflowed:
+                    self.scheduler.remove(sequence)  # its reader has been told
+                    continue
+                if isinstance(outcome, ServingError):
                     self.scheduler.remove(sequence)
                     delivery = copy(outcome)
                 else:

@@ -17,8 +17,6 @@ BACKLOG = 256
 class TooSlow(ServingError):
     """The client reads more slowly than the model writes, and has fallen too far behind."""
 
-    status = 503
-
 
 class Mailbox:
     """Carries deliveries from any thread to one coroutine, in order."""

@@ -8,6 +8,9 @@ import random
 
 import torch
 
+COLDEST = 1e-5
+"""a lower temperature is greedy: dividing by it would leave the range of numbers"""
+
 
 def sample(logits: torch.Tensor, temperatures: list[float], seeds: list[int], places: list[int]) -> list[int]:
     """One id a row from `logits` [rows, vocabulary]; temperature 0 takes the likeliest.
@@ -16,12 +19,11 @@ def sample(logits: torch.Tensor, temperatures: list[float], seeds: list[int], pl
     cumulative distribution is inverted at u.
     """
     ids = logits.argmax(dim=-1)
-    drawn = [row for row, temperature in enumerate(temperatures) if temperature > 0]
+    drawn = [row for row, temperature in enumerate(temperatures) if temperature >= COLDEST]
     if drawn:
         heat = torch.tensor([[temperatures[row]] for row in drawn], device=logits.device)
         u = [[random.Random(f"{seeds[row]} {places[row]}").random()] for row in drawn]
-        cumulative = torch.softmax(logits[drawn].float() / heat, dim=-1).cumsum(dim=-1)
-        target = torch.tensor(u, device=logits.device) * cumulative[:, -1:]
-        inverse = torch.searchsorted(cumulative, target, right=True)
-        ids[drawn] = inverse.squeeze(-1).clamp(max=logits.shape[-1] - 1)
+        cumulative = torch.softmax(logits[drawn].double() / heat, dim=-1).cumsum(dim=-1)
+        target = torch.tensor(u, device=logits.device, dtype=torch.double) * cumulative[:, -1:]
+        ids[drawn] = torch.searchsorted(cumulative, target, right=True).squeeze(-1)
     return ids.tolist()

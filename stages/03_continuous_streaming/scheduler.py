@@ -54,5 +54,6 @@ class Scheduler:
                 place.remove(sequence)
 
     def steps_ahead(self) -> float:
-        """Steps until everybody known has all its tokens, at most: the work that a newcomer would queue behind."""
-        return sum(sequence.remaining() for sequence in [*self.waiting, *self.running]) / self.batch_size
+        """About how many steps until all who are here have their tokens, if none stops early."""
+        remaining = [sequence.remaining() for sequence in [*self.waiting, *self.running]]
+        return max([sum(remaining) / self.batch_size, *remaining])

@@ -1,7 +1,7 @@
 """From an app to a listening server and back: port, signals, exit status.
 
-The port is reserved first, so that a port in use fails at once; the model is loaded next; only then does the
-server listen. SIGINT and SIGTERM end it cleanly at any moment.
+The port is bound first, so that one in use fails at once; the model is loaded next; only then does the server
+listen. SIGINT and SIGTERM end it cleanly at any moment.
 """
 
 import signal
@@ -30,8 +30,10 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         closing = threading.Timer(GRACE, self.close)
         closing.start()
-        await super().shutdown(sockets)
-        closing.cancel()
+        try:
+            await super().shutdown(sockets)
+        finally:
+            closing.cancel()
 
 
 def serve(app: FastAPI, host: str, port: int) -> NoReturn:
@@ -39,11 +41,12 @@ def serve(app: FastAPI, host: str, port: int) -> NoReturn:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     engine = app.state.engine
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:  # named, asyncio sets TCP_NODELAY
+    with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
+        # asyncio sets TCP_NODELAY only on sockets that say they are TCP; without it small answers wait 40 ms
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=GRACE + 2)
         server = Server(config, engine.close)
-        engine.executor.on_fatal = lambda: setattr(server, "should_exit", True)
+        engine.on_fatal(lambda: setattr(server, "should_exit", True))
         try:
             listener.bind((host, port))
             engine.start()
@@ -58,4 +61,4 @@ def serve(app: FastAPI, host: str, port: int) -> NoReturn:
             sys.exit(0)
         finally:
             engine.close()
-        sys.exit(f"error: {engine.executor.failure}" if engine.executor.failure else 0)
+        sys.exit(f"error: {engine.failure}" if engine.failure else 0)

@@ -96,8 +96,8 @@ def create_app(settings: Settings, parts: Parts = Parts()) -> FastAPI:
         try:
             yield
         finally:
-            await gateway.close()
             await asyncio.to_thread(engine.close)
+            await gateway.close()
 
     app = FastAPI(title="03 continuous streaming", lifespan=lifespan)
     app.state.engine = engine
@@ -127,7 +127,7 @@ def create_app(settings: Settings, parts: Parts = Parts()) -> FastAPI:
     @app.post("/generate_vllm", responses={**DOCUMENTED, 502: DOCUMENTED[500], 504: DOCUMENTED[500]})
     async def generate_vllm(body: GenerateStream, request: Request) -> Generated:
         """Have a prompt continued by the vLLM server at `--vllm-url`."""
-        work = gateway.generate(body.prompt, body.max_new_tokens, body.temperature, body.seed)
+        work = gateway.generate(body.prompt, body.max_new_tokens, body.temperature, body.seed, body.ignore_eos)
         return Generated(generated_text=await until_hang_up(request, work))
 
     @app.get("/health", responses={503: DOCUMENTED[503]})
@@ -135,7 +135,7 @@ def create_app(settings: Settings, parts: Parts = Parts()) -> FastAPI:
         """Whether a request would be served now."""
         if engine.ready:
             return JSONResponse({"status": "ready"})
-        return error_response(503, engine.executor.failure or "the model is being restarted", {"Retry-After": "1"})
+        return error_response(503, engine.failure or "the model is being restarted", {"Retry-After": "1"})
 
     @app.get("/stats")
     async def stats(engine: TheEngine) -> dict[str, Any]:

@@ -34,8 +34,9 @@ def event_stream(request: Request, engine: Engine, sequence: Sequence) -> Stream
                     yield "data: [DONE]\n\n"
         except Aborted:
             return  # nobody reads this any more
-        except ServingError as exc:
-            yield "event: error\n" + frame({"message": exc.message, "sequence_id": sequence.request_id})
+        except Exception as exc:
+            message = exc.message if isinstance(exc, ServingError) else f"internal error: {type(exc).__name__}"
+            yield "event: error\n" + frame({"message": message, "sequence_id": sequence.request_id})
         finally:
             watch.cancel()
 

@@ -52,12 +52,15 @@ class Stats:
             self._requests[outcome] += 1
 
     def record(self, work: Work, queued_since: list[float]) -> None:
-        """Add one pass; `queued_since` has the arrival time of each of its rows."""
+        """Add one pass; `queued_since` has the arrival time of each of its rows. One without rows never ran."""
+        if not work.rows:
+            return
         with self._lock:
             self._passes += 1
             self._recent.append(work.seconds)
             for name, value in asdict(work).items():
                 setattr(self._work, name, getattr(self._work, name) + value)
+            self._work.began = work.began
             self._queue_seconds += sum(max(0.0, work.began - since) for since in queued_since)
 
     def seconds_per_pass(self) -> float:

@@ -20,7 +20,8 @@ class Tokenizer:
         try:
             tokenizer, config = (self.find(model, name) for name in ("tokenizer.json", "config.json"))
             self.rust = Rust.from_file(str(tokenizer))
-            self.context: int = json.loads(config.read_text(encoding="utf-8"))["max_position_embeddings"]
+            known: dict[str, int] = json.loads(config.read_text(encoding="utf-8"))
+            self.context = known.get("max_position_embeddings") or known["n_positions"]  # GPT-2's name for it
         except Exception as exc:  # tokenizers raises bare ones
             raise ValueError(f"--model {model}: no usable tokenizer: {str(exc).strip().splitlines()[0]}") from exc
         self.rust.no_padding()
@@ -32,8 +33,11 @@ class Tokenizer:
         return Path(model) / name if Path(model).is_dir() else Path(hf_hub_download(model, name))
 
     async def encode(self, text: str) -> list[int]:
-        """Token ids. A long prompt takes a while, so this happens off the event loop."""
-        return (await asyncio.to_thread(self.rust.encode, text)).ids
+        """Token ids. A long prompt takes a while, so this happens off the event loop.
+
+        `encode_batch` lets go of the GIL meanwhile; `encode` does not, and a thread alone would not help.
+        """
+        return (await asyncio.to_thread(self.rust.encode_batch, [text]))[0].ids
 
     def decode(self, ids: list[int]) -> str:
         """Text, without special tokens; bytes that form no character become U+FFFD."""

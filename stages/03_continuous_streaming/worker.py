@@ -1,4 +1,4 @@
-"""The child's end of the pipe, and the only file that knows torch: rows of ids in, one new id for each out.
+"""The child's end of the pipe: rows of ids in, one new id for each out. Only this file and the sampler know torch.
 
 A worker is handed its model and tokenizer and keeps nothing from step to step. It has no KV cache: every step
 computes every row from its first token, which is what stage 06 is about.
@@ -35,7 +35,9 @@ class Worker:
         logging.disable_progress_bar()
         try:
             loaded: Any = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
-            return cls(loaded.to(device).eval(), AutoTokenizer.from_pretrained(model), trace)
+            tokenizer = AutoTokenizer.from_pretrained(model)
+            tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token  # many base models have none
+            return cls(loaded.to(device).eval(), tokenizer, trace)
         except (OSError, ValueError, RuntimeError) as exc:
             raise Unusable(f"{model} cannot be loaded on {device}: {str(exc).strip().splitlines()[0]}") from exc
 
@@ -52,10 +54,6 @@ class Worker:
             [row.sampling.seed for row in batch],
             [row.new for row in batch],
         )
-        tokens = [
-            Token(new, self.is_stop([*row.ids[len(row.ids) - row.new :], new]))
-            for row, new in zip(batch, ids, strict=True)
-        ]
         work = Work(
             rows=len(batch),
             forward_passes=1,
@@ -65,7 +63,7 @@ class Worker:
             began=began,
             seconds=time.monotonic() - began,
         )
-        return tokens, work
+        return [Token(token_id, self.is_stop(token_id)) for token_id in ids], work
 
     def pad(self, rows: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
         """Ids and attention mask, both [rows, longest]; padding on the left: every row ends in its newest id."""
@@ -78,6 +76,6 @@ class Worker:
         output = self.model(input_ids, attention_mask=mask, position_ids=positions, use_cache=False, logits_to_keep=1)
         return output.logits[:, -1, :]
 
-    def is_stop(self, generated: list[int]) -> bool:
-        """Whether the newest of a row's generated ids ends it. Ids are compared, never text."""
-        return generated[-1] in self.stop_ids
+    def is_stop(self, token_id: int) -> bool:
+        """Whether this id ends a sequence. Ids are compared, never text."""
+        return token_id in self.stop_ids

@@ -2,54 +2,32 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from benchmarks import figures, plots
 from benchmarks.renderers import RENDERERS
-from benchmarks.scenarios import SCENARIOS, gil, users
-from benchmarks.stamp import RESULTS, ROOT, stamp, stamp_line, write_result
+from benchmarks.scenarios import SCENARIOS
+from benchmarks.stamp import RESULTS, ROOT, stamp_line, write_result
 
-SPREAD = {"p50": 0.05, "p95": 0.5, "p99": 2.0, "max": 3.0}
-STAMP = stamp("tiny-opt", "python -m benchmarks users")
-
-
-def users_result() -> dict[str, Any]:
-    cell = {
-        "completed": 9,
-        "errors": {},
-        "latency": SPREAD,
-        "ttft": SPREAD,
-        "queue_wait": 0.25,
-        "rows_per_forward": 1.0,
-    }
-    rates = {"ten_line_server": 100.0, "01": 250.0}
-    return {
-        "stamp": STAMP,
-        "cells": [
-            {"target": name, "users": count, "requests_per_second": rate / 20, "tokens_per_second": rate} | cell
-            for count in users.USERS
-            for name, rate in rates.items()
-        ],
-    }
-
-
-def gil_result() -> dict[str, Any]:
-    cells = [
-        {"server": name, "users": count, "heartbeat": SPREAD, "lag": SPREAD, "tokens_per_second": 1.0}
-        for count in gil.USERS
-        for name in gil.SERVERS
-    ]
-    return {"stamp": STAMP, "cells": cells}
+from .samples import RESULTS as SAMPLES
+from .samples import STAMP, gil_result, users_result
 
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
     directory = tmp_path / "benchmarks" / "results"
-    for name, result in {"users": users_result(), "gil": gil_result()}.items():
-        write_result(name, result, directory)
+    for name in ("users", "gil"):
+        write_result(name, SAMPLES[name](), directory)
     plots.draw(SCENARIOS["users"], directory)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def every_result(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("results")
+    for name, sample in SAMPLES.items():
+        write_result(name, sample(), directory)
     return directory
 
 
@@ -70,22 +48,59 @@ def test_a_stale_table_is_found_and_mended_once_and_for_all(results: Path) -> No
     mended = (results.parents[1] / "README.md").read_text(encoding="utf-8")
     assert mended.startswith("Before.\n\n<!-- figures: users_table 01 -->\n\n| users |")
     assert mended.endswith("<!-- /figures -->\n\nAfter.\n")
-    assert "| 50 | stage 01 | 12.5 | 250 | 50.0 ms | 0.50 s | 2.00 s | 0.25 s |" in mended
+    assert "| 50 | stage 01 | 12.5 | 250 | 50.0 ms | 0.50 s | 2.00 s | - | 0.25 s | 1.0 | none |" in mended
     assert "ten-line" not in mended
     assert stamp_line(STAMP) in mended
     assert stale(results, mended) == []
 
 
-def test_a_value_stands_in_the_middle_of_a_sentence(results: Path) -> None:
-    text = "It serves <!-- figures: users_ratio 01 ten_line_server 50 -->?<!-- /figures --> as many."
-    assert figures.render(text, results).count("\n") == 0
-    assert "-->2.5 times<!--" in figures.render(text, results)
-    text = "<!-- figures: users_value 01 16 tokens_per_second --><!-- /figures -->"
-    assert "-->250<!--" in figures.render(text, results)
-    text = "<!-- figures: gil_value model_in_child 16 lag p99 --><!-- /figures -->"
-    assert "-->2.00 s<!--" in figures.render(text, results)
-    text = "<!-- figures: gil_ratio model_in_thread 16 heartbeat p50 --><!-- /figures -->"
-    assert "-->1.0 times<!--" in figures.render(text, results)
+@pytest.mark.parametrize(
+    ("marker", "value"),
+    [
+        ("users_ratio 01 ten_line_server 50", "2.5 times"),
+        ("users_ratio 01 03_stream 50 latency p95", "1.0 times"),
+        ("users_value 01 16 tokens_per_second", "250"),
+        ("users_value 03_stream 16 ttft p50", "50.0 ms"),
+        ("smollm2_ratio 01 ten_line_server 16", "2.5 times"),
+        ("smollm2_value 01 4 latency p50", "50.0 ms"),
+        ("gil_value model_in_child 16 lag p99", "2.00 s"),
+        ("gil_ratio model_in_thread 16 heartbeat p50", "1.0 times"),
+        ("open_loop_rate", "12.0"),
+        ("open_loop_ratio 02 03_stream", "3.0 times"),
+        ("open_loop_value 03_stream first p50", "0.10 s"),
+        ("open_loop_value 02 capacity", "20.0"),
+        ("open_loop_value 02 load", "60%"),
+        ("step_cost_value tiny-opt 16", "19.0 ms"),
+        ("step_cost_ratio tiny-opt 16", "4.8 times"),
+        ("step_cost_one_more tiny-opt", "1.0 ms"),
+        ("no_cache_value 512 attended", "131,328"),
+        ("no_cache_value 512 with_cache", "512"),
+        ("no_cache_value 512 ratio", "256.5 times"),
+        ("no_cache_value 20 seconds", "0.20 s"),
+        ("no_cache_ratio 512 20", "1.0 times"),
+        ("slots_value 02 E waited", "10.0 ms"),
+        ("slots_value 03 A idle", "10.0 ms"),
+    ],
+)
+def test_a_value_stands_in_the_middle_of_a_sentence(every_result: Path, marker: str, value: str) -> None:
+    text = f"It takes <!-- figures: {marker} -->?<!-- /figures --> in all."
+    rendered = f"It takes <!-- figures: {marker} -->{value}<!-- /figures --> in all."
+    assert figures.render(text, every_result) == rendered
+
+
+@pytest.mark.parametrize("marker", [name for name in RENDERERS if name.endswith("_table")])
+def test_a_table_has_a_row_for_everything_measured_and_a_stamp(every_result: Path, marker: str) -> None:
+    lines = figures.render(f"<!-- figures: {marker} --><!-- /figures -->", every_result).splitlines()
+    name = RENDERERS[marker][0]
+    assert len([line for line in lines if line.startswith("|")]) == 2 + len(SCENARIOS[name].table(SAMPLES[name]()).rows)
+    assert f"*{stamp_line(STAMP)}*" in lines
+    assert len({line.count("|") for line in lines if line.startswith("|")}) == 1
+
+
+@pytest.mark.parametrize("name", [name for name, scenario in SCENARIOS.items() if scenario.draw])
+def test_a_plot_belongs_to_its_result(every_result: Path, name: str) -> None:
+    assert plots.draw(SCENARIOS[name], every_result).stat().st_size > 10_000
+    assert not plots.is_stale(name, every_result)
 
 
 def test_a_new_measurement_makes_old_figures_stale(results: Path) -> None:
@@ -112,10 +127,11 @@ def test_a_plot_of_another_measurement_is_stale(results: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("<!-- figures: no_such_table --><!-- /figures -->", "no figure 'no_such_table'; there are users_table"),
+        ("<!-- figures: no_such_table --><!-- /figures -->", "no figure 'no_such_table'; there are "),
         ("<!-- figures: users_table -->", "not closed"),
         ("<!-- figures: users_table --> <!-- figures: gil_table --><!-- /figures -->", "not closed"),
         ("<!-- figures: users_value 09 50 latency p95 --><!-- /figures -->", "users.json has no such figure"),
+        ("<!-- figures: users_table 09 --><!-- /figures -->", "users.json has no such figure"),
         ("<!-- figures: users_value 01 50 latency p12 --><!-- /figures -->", "users.json has no such figure"),
         ("<!-- figures: gil_table surplus --><!-- /figures -->", "gil.json has no such figure"),
     ],
@@ -161,6 +177,13 @@ def test_results_are_stamped_and_name_no_host() -> None:
         assert set(told["versions"]) == {"python", "torch", "transformers"}
 
 
-@pytest.mark.parametrize(("name", "result"), [("users", users_result()), ("gil", gil_result())])
-def test_the_table_on_the_screen_has_a_row_a_cell(name: str, result: dict[str, Any]) -> None:
-    assert SCENARIOS[name].table(result).row_count == len(result["cells"])
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_the_table_on_the_screen_has_a_row_a_cell(name: str) -> None:
+    result = SAMPLES[name]()
+    told = SCENARIOS[name].table(result)
+    assert told.rich().row_count == len(told.rows)
+    assert len(told.rows) == (6 if name == "slots" else len(result["cells"]))
+
+
+def test_a_model_that_is_not_there_is_told_with_how_to_get_it() -> None:
+    assert "smollm2 is not there" in SCENARIOS["step_cost"].table(SAMPLES["step_cost"]()).title

@@ -8,7 +8,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse, StreamingResponse
 
-from benchmarks.load import Client, closed_loop
+from benchmarks.load import Client, Failed, closed_loop
 from benchmarks.prompts import count, fixed
 from benchmarks.records import Record, WrongAnswers, summarize
 from benchmarks.sse import ServerEvent, SseParser
@@ -23,6 +23,7 @@ STREAMS = {
         END,
         DONE,
     ],
+    "short": ['data: {"token": " 3 4 5", "sequence_id": "x"}\n\n', END.replace("4}", "3}"), DONE],
     "wrong": ['data: {"token": " 3 4 6", "sequence_id": "x"}\n\n', END, DONE],
     "error": ['data: {"token": " 3", "sequence_id": "x"}\n\n', 'event: error\ndata: {"error": "lost"}\n\n'],
     "cut off": ['data: {"token": " 3", "sequence_id": "x"}\n\n'],
@@ -102,10 +103,30 @@ def test_a_stream_is_read_to_its_end_and_each_piece_timed(url: str) -> None:
 
 @pytest.mark.parametrize(
     ("manner", "outcome"),
-    [("wrong", "wrong"), ("error", "stream error"), ("cut off", "cut off"), ("malformed", "malformed")],
+    [
+        ("wrong", "wrong"),
+        ("short", "wrong"),
+        ("error", "stream error"),
+        ("cut off", "cut off"),
+        ("malformed", "malformed"),
+    ],
 )
 def test_a_stream_that_goes_wrong_is_no_success(url: str, manner: str, outcome: str) -> None:
     assert ask(url, f"/{manner}/generate_stream").outcome == outcome
+
+
+def test_a_stream_of_another_length_than_asked_for_is_found_by_its_usage(url: str) -> None:
+    assert ask(url, "/short/generate_stream").detail == "'Count from 3 to 5:' -> 3 tokens, not 4"
+
+
+def test_an_answer_of_any_kind_can_be_asked_for(url: str) -> None:
+    async def main(path: str) -> object:
+        async with Client(url) as client:
+            return await client.post(path, {})
+
+    assert asyncio.run(main("/good/basic_generate")) == {"generated_text": " 3 4 5"}
+    with pytest.raises(Failed, match="503"):
+        asyncio.run(main("/busy/basic_generate"))
 
 
 def test_any_text_will_do_for_a_prompt_without_a_fixed_answer(url: str) -> None:

@@ -9,8 +9,9 @@ from flo.asking import Ask, Reply
 from flo.figures import Figures, measure, tour_table
 from flo.visits import VISITS, basic
 
-BEFORE = {"passes": 1, "forward_passes": 8, "row_steps": 8, "idle_row_steps": 0}
-AFTER = {"passes": 4, "forward_passes": 28, "row_steps": 68, "idle_row_steps": 10, "rows_per_forward": 68 / 28}
+BEFORE = {"passes": 1, "forward_passes": 8, "row_steps": 8, "idle_row_steps": 0, "positions_attended": 80}
+AFTER: dict[str, float] = {"passes": 4, "forward_passes": 28, "row_steps": 68, "idle_row_steps": 10}
+AFTER |= {"positions_attended": 680, "rows_per_forward": 68 / 28}
 
 
 def crowd(*seconds: float, first: float | None = None) -> list[tuple[Ask, Reply]]:
@@ -62,7 +63,8 @@ def test_the_table_has_a_row_a_stage() -> None:
 
 @pytest.mark.parametrize("name", VISITS)
 def test_every_remark_can_be_filled_in(name: str) -> None:
-    figures = measure(name, crowd(1.0, first=0.5), 10.0, BEFORE, {**AFTER, "busy_rows": 0.1, "busy_time": 0.5})
+    after = {**AFTER, "busy_rows": 0.1, "forward_seconds": 5.0}
+    figures = measure(name, crowd(1.0, first=0.5), 10.0, BEFORE, after)
     for remark in VISITS[name].notice:
         assert "{" not in figures.fill(remark)
 

@@ -226,4 +226,4 @@ def test_counters_add_up(engine: Callable[..., Any]) -> None:
 
         run(some())
         counted = built.snapshot()
-    assert counted["requests"] == {"completed": 2, "refused": 1, "failed": 0, "hung_up": 1}
+    assert counted["requests"] == {"completed": 1, "refused": 1, "failed": 0, "hung_up": 1}

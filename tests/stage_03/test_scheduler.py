@@ -73,6 +73,8 @@ def test_the_work_ahead_is_counted_in_steps() -> None:
     assert scheduler.steps_ahead() == 0
     scheduler.add([sequence(max_new_tokens=10) for _ in range(4)])
     assert scheduler.steps_ahead() == 20
+    scheduler.add([sequence(max_new_tokens=50)])
+    assert scheduler.steps_ahead() == 50  # one row cannot go faster than a step a token
 
 
 @given(st.lists(st.tuples(st.sampled_from(["add", "step", "remove"]), st.integers(0, 20)), max_size=60))

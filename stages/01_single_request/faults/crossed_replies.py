@@ -25,8 +25,8 @@ class FirstReaderWins(Executor):
         super().__init__(*args, **kwargs)
         self.replies: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
 
-    def await_reply(self, future: "Future[Any]") -> Any:
-        future.add_done_callback(self.replies.put)
+    def execute(self, batch: list[Any]) -> Any:
+        self.submit(batch).add_done_callback(self.replies.put)
         return self.replies.get().result()
 
 

@@ -9,7 +9,6 @@ Seen in the wild: hung collectives and driver faults, the reason why engines car
 check (vLLM issue 39863).
 """
 
-from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any
 
@@ -22,14 +21,14 @@ MESSAGE = "still waits for a hung child"
 
 
 class NoDeadline(Executor):
-    def overdue(self) -> bool:
-        return False
+    def remaining(self) -> float:
+        return 3600.0
 
 
 class CallersGiveUp(NoDeadline):
-    def await_reply(self, future: "Future[Any]") -> Any:
+    def execute(self, batch: list[Any]) -> Any:
         try:
-            return future.result(self.deadline)
+            return self.submit(batch).result(self.deadline)
         except FutureTimeout:
             raise EngineDead("timed out") from None
 

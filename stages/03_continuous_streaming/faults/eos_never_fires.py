@@ -10,6 +10,8 @@ stream.
 """
 
 from ..parts import Parts
+from ..sequence import Row, Token
+from ..stats import Work
 from ..worker import Worker
 
 TEST = "tests/stage_03/test_worker.py::test_a_stream_ends_at_the_stop_token"
@@ -17,13 +19,15 @@ MESSAGE = "ran past the stop token"
 
 
 class EosByText(Worker):
-    def is_stop(self, generated: list[int]) -> bool:
-        return self.tokenizer.decode(generated[-1:], skip_special_tokens=True) == "</s>"
+    def is_stop(self, token_id: int) -> bool:
+        return self.tokenizer.decode([token_id], skip_special_tokens=True) == "</s>"
 
 
 class EosInText(Worker):
-    def is_stop(self, generated: list[int]) -> bool:
-        return self.tokenizer.decode(generated, skip_special_tokens=False).endswith("</s>")
+    def execute(self, batch: list[Row]) -> tuple[list[Token], Work]:
+        tokens, work = super().execute(batch)
+        texts = [self.tokenizer.decode([*row.ids, token.id]) for row, token in zip(batch, tokens, strict=True)]
+        return [Token(token.id, text.endswith("</s>")) for token, text in zip(tokens, texts, strict=True)], work
 
 
 PARTS = Parts(worker=f"{__name__}:EosByText")

@@ -1,0 +1,78 @@
+"""Small results of every scenario, for tests of what is told and drawn of them."""
+
+from typing import Any
+
+from benchmarks.scenarios import gil, no_cache, open_loop, slots, step_cost, users
+from benchmarks.scenarios.open_loop import LENGTHS
+from benchmarks.stamp import stamp
+from benchmarks.timeline import Held
+
+SPREAD = {"p50": 0.05, "p95": 0.5, "p99": 2.0, "max": 3.0}
+NO_SPREAD: dict[str, float | None] = dict.fromkeys(SPREAD)
+STAMP = stamp("tiny-opt", "python -m benchmarks users")
+
+
+def users_result() -> dict[str, Any]:
+    cell = {"completed": 9, "errors": {}, "latency": SPREAD, "queue_wait": 0.25, "rows_per_forward": 1.0}
+    rates = {"ten_line_server": 100.0, "01": 250.0, "03_stream": 200.0}
+    return {
+        "stamp": STAMP,
+        "cells": [
+            {"target": name, "users": count, "requests_per_second": rate / 20, "tokens_per_second": rate}
+            | {"ttft": SPREAD if "stream" in name else NO_SPREAD, **cell}
+            for count in users.USERS
+            for name, rate in rates.items()
+        ],
+    }
+
+
+def gil_result() -> dict[str, Any]:
+    cells = [
+        {"server": name, "users": count, "heartbeat": SPREAD, "lag": SPREAD, "tokens_per_second": 1.0}
+        for count in gil.USERS
+        for name in gil.SERVERS
+    ]
+    return {"stamp": STAMP, "cells": cells}
+
+
+def open_loop_result() -> dict[str, Any]:
+    cells: list[dict[str, Any]] = []
+    for target, first, full in (("02", 0.3, 0.3), ("03_stream", 0.1, 0.5)):
+        waits = {"first": {**SPREAD, "p50": first}, "latency": {**SPREAD, "p50": full}, "errors": {"503": 2}}
+        steps = {"first": [first] * 100, "full": [full] * 100}
+        load = {"capacity": 20.0, "load": 0.6, "quantiles": steps, "full_by_length": [None, *[full] * 4]}
+        assert len(load["full_by_length"]) == len(LENGTHS)
+        cells.append({"target": target, **waits, **load})
+    return {"stamp": STAMP, "load": open_loop.LOAD, "rate": 12.0, "cells": cells}
+
+
+def step_cost_result() -> dict[str, Any]:
+    cells = [
+        {"model": "tiny-opt", "rows": rows, "rounds": 1, "step_seconds": 0.004 + 0.001 * (rows - 1), "positions": 11.5}
+        for rows in step_cost.ROWS
+    ]
+    return {"stamp": STAMP, "models": ["tiny-opt"], "missing": ["models/smollm2 is not there"], "cells": cells}
+
+
+def no_cache_result() -> dict[str, Any]:
+    return {"stamp": STAMP, "cells": [no_cache.cell(1, tokens, [tokens / 100]) for tokens in no_cache.TOKENS]}
+
+
+def slots_result() -> dict[str, Any]:
+    cells = [
+        {"target": stage, **Held(name, 10, 0.01, 0.02, 0.05, 0.06, slot=place % slots.SLOTS).cell()}
+        for stage in slots.STAGES
+        for place, name in enumerate(slots.PROMPTS)
+    ]
+    return {"stamp": STAMP, "slots": slots.SLOTS, "cells": cells}
+
+
+RESULTS = {
+    "users": users_result,
+    "gil": gil_result,
+    "open_loop": open_loop_result,
+    "smollm2": users_result,
+    "step_cost": step_cost_result,
+    "no_cache": no_cache_result,
+    "slots": slots_result,
+}
