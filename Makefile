@@ -16,13 +16,14 @@ PROGRESS = while read -r line; do case "$$line" in \
 	  "Installing collected packages"*) echo "  Unpacking ..." ;; \
 	esac; done
 
-.PHONY: help setup tour test test-vllm lint bench
+.PHONY: help setup tour test test-triton test-vllm lint bench
 
 help:
 	@echo "make tour    start every stage, send it real requests, say what to notice"
 	@echo "make test    run all tests"
 	@echo "make lint    check style, format and types"
 	@echo "make bench   measure the stages under load (python -m benchmarks)"
+	@echo "make test-triton  test stage 04 against a real Triton server, fetched once into models/.triton (Linux)"
 	@echo "make test-vllm  test stage 03's gateway against a real vLLM on the CPU; sets up .venv-vllm, 3.4 GB"
 	@echo "make setup   only set up .venv, which all of the above do by themselves"
 	@echo
@@ -35,6 +36,9 @@ tour: $(DONE)
 
 test: $(DONE)
 	@$(BIN)/python -m pytest $(ARGS)
+
+test-triton: $(DONE)
+	@$(BIN)/python -m pytest -m triton $(ARGS)
 
 test-vllm: $(DONE) $(VLLM_DONE)
 	@$(BIN)/python -m pytest -m vllm $(ARGS)

@@ -73,6 +73,8 @@ def text_of(content: Any) -> str:
         return content["generated_text"]
     if isinstance(content, dict) and isinstance(content.get("generated_texts"), list):
         return "\n".join(content["generated_texts"])
+    if isinstance(content, dict) and isinstance(content.get("predictions"), list):
+        return "\n".join(prediction["label"] for prediction in content["predictions"])
     return json.dumps(content, ensure_ascii=False)
 
 

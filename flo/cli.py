@@ -114,6 +114,15 @@ def fetch(model: Annotated[str, typer.Argument(help="smollm2 is the one there is
             fail(str(exc), 1)
 
 
+@app.command(rich_help_panel=MORE)
+def triton(port: Annotated[int, typer.Option(help="where it listens, on loopback")] = 8100) -> None:
+    """Fetch a real Triton server once (Linux) and start it with models/triton, for stages 04 to 06."""
+    with one_line_errors():
+        from .triton import serve_triton
+
+        serve_triton(port)
+
+
 @app.command(rich_help_panel=MORE, context_settings={**PASS_THROUGH, "help_option_names": []})
 def bench(context: typer.Context) -> None:
     """Measure the stages under load. All flags go to `python -m benchmarks`."""

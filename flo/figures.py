@@ -76,6 +76,7 @@ def measure(
     if grown("forward_passes"):
         figures.forward_passes = round(grown("forward_passes"))
         figures.rows_per_forward = grown("row_steps") / grown("forward_passes")
+    if grown("forward_passes") and after.get("positions_computed") != 0:  # a classifier feeds no tokens and gets none
         # a row that has not finished gets one token from each forward pass
         figures.tokens_per_second = (grown("row_steps") - grown("idle_row_steps")) / seconds if seconds else 0.0
     if after.get("rows_per_forward"):

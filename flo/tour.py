@@ -58,14 +58,15 @@ def take_tour(console: Console, model: str, names: list[str], results: Path = RO
 
 def visit(console: Console, stage: Stage, model: str, plan: Visit) -> Figures:
     """Serve one stage, ask, judge, and say what to notice. Raises `StageFailed`."""
-    judged = Path(model).name == "tiny-opt"  # what another model should answer, nobody knows
+    judged = Path(model).name == "tiny-opt" or not plan.one_model  # what another model should answer, nobody knows
     if not judged:
         plan = replace(plan, question=_shorter(plan.question))
     with ExitStack() as stack:
         users = stack.enter_context(ThreadPoolExecutor(plan.users))  # ends after the server, so it never hangs
         began = time.monotonic()
         with console.status(f"Starting {stage.title} ..."):
-            server = stack.enter_context(running_stage(stage.name, "--model", model))
+            flags = ["--model", model] if plan.one_model else []
+            server = stack.enter_context(running_stage(stage.name, *flags))
         console.print(f"Started in {time.monotonic() - began:.1f} s at {server.url}: flo run {stage.number}")
         exchanges = [(sample, ask(server.client, sample)) for sample in plan.samples]
         for sample, reply in exchanges:

@@ -3,10 +3,12 @@
 Remarks are templates over `figures.Figures`: its fields, its capacity, and the growth of each counter of `/stats`.
 """
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from .asking import Ask
+from .catalog import ROOT
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,8 @@ class Visit:
     """remarks about the figures"""
     users: int = 10
     rounds: int = 3
+    one_model: bool = True
+    """whether it serves the one model that `--model` names"""
 
 
 def count(path: str, first: int, last: int, **more: object) -> Ask:
@@ -39,6 +43,16 @@ def streamed(user: int, number: int) -> Ask:
     """The same questions in the streaming lane, greedily, so that the answers stay fixed."""
     asked = basic(user, number)
     return Ask("/generate_stream", {**asked.body, "temperature": 0, "max_new_tokens": 50}, asked.expected)
+
+
+CLASSIFIERS = ("digits", "shapes", "intents", "iris")
+
+
+def classify(name: str, number: int) -> Ask:
+    """One of the samples that ship with a classifier; the file's name tells the right answer."""
+    paths = sorted((ROOT / "models" / "samples").glob(f"{name}-*.json"))
+    path = paths[number % len(paths)]
+    return Ask("/predict", json.loads(path.read_text("utf-8")), path.stem.partition("-")[2])
 
 
 VISITS: dict[str, Visit] = {
@@ -85,6 +99,30 @@ VISITS: dict[str, Visit] = {
             "Every step computes every row from its first token: {positions_attended:.0f} positions for"
             " {row_steps:.0f} tokens. A cache would feed each prompt once, and then one position a token.",
             "What changed in the code: flo diff 02 03. See it break: flo run 03 --fault eos_never_fires",
+        ),
+    ),
+    "04_lru_models": Visit(
+        samples=tuple(classify(name, 0) for name in CLASSIFIERS),
+        question=lambda user, number: classify(CLASSIFIERS[(user // 3 + number) % 4], user),
+        one_model=False,
+        notice=(
+            "{requests} requests for four models on two slots: {hits:.0f} found theirs in memory or on its way there,"
+            " {misses:.0f} did not.",
+            "There were {loads:.0f} loads and {evictions:.0f} evictions; loading took {load_seconds:.1f} s in all.",
+            "Each input is a pass of its own: {row_steps:.0f} inputs, {passes} passes. Stage 05 changes that.",
+            "See what is where: GET /models. See it break: flo run 04 --fault eviction_keeps_memory",
+        ),
+    ),
+    "05_dynamic_batcher": Visit(
+        samples=tuple(classify(name, 0) for name in CLASSIFIERS),
+        question=lambda user, number: classify(CLASSIFIERS[number % 2], user),
+        one_model=False,
+        notice=(
+            "{requests} requests for two models cost {passes} passes: whoever came within a few milliseconds of each"
+            " other went along.",
+            "Each pass moved {rows_per_forward:.1f} rows, so by rows Flo was {busy_rows:.0%} busy.",
+            "The knob is --max-delay-ms: latency that is added on purpose. Try 0, and 200.",
+            "See it break: flo run 05 --fault only_when_full. What changed in the code: flo diff 04 05",
         ),
     ),
 }

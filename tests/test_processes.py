@@ -20,6 +20,23 @@ TORCH_FREE = [name for name in STAGES if name[:2] in {"01", "02", "03", "07"}]
 ONE_MODEL = TORCH_FREE
 ASK = {"prompt": "Count from 3 to 9:"}
 ANSWER = {"generated_text": " 3 4 5 6 7 8 9"}
+IRIS = {"model_id": "c83b5a16-f0d7-49e2-b7c4-1a6e2f9d8b04", "input_data": [5.1, 3.5, 1.4, 0.2]}
+
+
+def model_flags(stage: str) -> list[str]:
+    """Where a copy of a stage finds what it serves."""
+    models = ROOT / "models"
+    return ["--model", str(models / "tiny-opt")] if stage in ONE_MODEL else ["--models", str(models)]
+
+
+def assert_it_answers(stage: str, url: str) -> None:
+    """One question whose answer is known."""
+    if stage in ONE_MODEL:
+        assert httpx.post(f"{url}/basic_generate", json=ASK, timeout=60).json() == ANSWER
+    else:
+        [prediction] = httpx.post(f"{url}/predict", json=IRIS, timeout=60).json()["predictions"]
+        assert prediction["label"] == "setosa"
+
 
 CENSUS = """
 import atexit, json, os, resource, runpy, sys
@@ -65,7 +82,7 @@ def test_a_signal_leaves_no_process_and_no_port(stage: str, name: str) -> None:
     with running_stage(stage) as server:
         assert httpx.get(f"{server.url}/health").status_code == 200
         family = descendants(server.pid)
-        assert family
+        assert family or stage not in ONE_MODEL
         os.kill(server.pid, getattr(signal, name))
         assert server.process.wait(30) == 0
         assert wait_gone(family) == set()
@@ -132,14 +149,12 @@ def census(module: str, tmp_path: Path, cwd: Path, model: str = "tiny-opt") -> d
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_copy_under_another_name_runs_alone(stage: str, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "stages" / stage, tmp_path / "my_server")
-    models = ROOT / "models"
-    command = [sys.executable, "-m", "my_server", "--port", "0", "--model", str(models / "tiny-opt")]
+    command = [sys.executable, "-m", "my_server", "--port", "0", *model_flags(stage)]
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:
             assert process.stdout
-            url = process.stdout.readline().split()[-1]
-            assert httpx.post(f"{url}/basic_generate", json=ASK, timeout=60).json() == ANSWER
+            assert_it_answers(stage, process.stdout.readline().split()[-1])
         finally:
             process.terminate()
             assert process.wait(30) == 0

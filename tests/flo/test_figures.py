@@ -63,7 +63,8 @@ def test_the_table_has_a_row_a_stage() -> None:
 
 @pytest.mark.parametrize("name", VISITS)
 def test_every_remark_can_be_filled_in(name: str) -> None:
-    after = {**AFTER, "busy_rows": 0.1, "forward_seconds": 5.0}
+    residency = dict.fromkeys(("hits", "misses", "loads", "evictions", "load_seconds"), 3)
+    after = {**AFTER, **residency, "busy_rows": 0.1, "forward_seconds": 5.0}
     figures = measure(name, crowd(1.0, first=0.5), 10.0, BEFORE, after)
     for remark in VISITS[name].notice:
         assert "{" not in figures.fill(remark)

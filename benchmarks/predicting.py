@@ -1,0 +1,57 @@
+"""Asks classifiers: the samples that ship with one model, sent to `/predict`, and each answer judged.
+
+The counterpart of `Client.send` for the stages with many models; loops, records and figures are the same.
+"""
+
+import asyncio
+import itertools
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from .load import Send
+from .records import OK, WRONG, Record
+from .targets import ROOT
+
+
+@dataclass(frozen=True)
+class Question:
+    """One request body, as bytes, and the label that must come back."""
+
+    body: bytes
+    label: str
+
+
+def questions(model: str) -> Iterator[Any]:
+    """The samples of a model in turn, without end."""
+    paths = sorted((ROOT / "models" / "samples").glob(f"{model}-*.json"))
+    asked = [Question(path.read_bytes(), path.stem.partition("-")[2]) for path in paths]
+    return itertools.cycle(asked)
+
+
+@asynccontextmanager
+async def predicting(url: str, timeout: float = 60.0) -> AsyncIterator[tuple[Send, httpx.AsyncClient]]:
+    """What sends a question to `/predict` and records what came back; and the HTTP client, for `/stats`."""
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+    async with httpx.AsyncClient(base_url=url, timeout=timeout, limits=limits, trust_env=False) as http:
+
+        async def send(question: Any, scheduled: float) -> Record:
+            clock, detail = asyncio.get_running_loop().time, ""
+            try:
+                headers = {"content-type": "application/json"}
+                answer = await http.post("/predict", content=question.body, headers=headers)
+                outcome = OK if answer.status_code == 200 else str(answer.status_code)
+                if outcome == OK:
+                    label = json.loads(answer.content)["predictions"][0]["label"]
+                    outcome, detail = (OK, "") if label == question.label else (WRONG, f"{question.label} -> {label}")
+            except httpx.TimeoutException:
+                outcome = "timeout"
+            except httpx.TransportError:
+                outcome = "connection"
+            return Record(scheduled, clock(), outcome, 0, (), detail)
+
+        yield send, http

@@ -1,0 +1,1 @@
+"""Stage 04: many models on a box that has room for two."""

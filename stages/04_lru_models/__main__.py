@@ -1,0 +1,32 @@
+"""The flags, then uvicorn: `python -m stages.04_lru_models --help`."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from .faults import faulty
+from .parts import Parts
+from .serve import serve
+from .server import create_app
+from .settings import Settings
+
+parser = argparse.ArgumentParser(prog=__package__, description="Many models, two slots.")
+parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+parser.add_argument("--port", default=8000, type=int, help="port; 0 takes a free one (default: %(default)s)")
+parser.add_argument("--models", default=Settings.models, type=Path, help="models.json, or the directory that holds it")
+parser.add_argument("--slots", default=Settings.slots, type=int, help="models in memory at once (%(default)s)")
+parser.add_argument("--device", default=Settings.device, help="as torch names it (default: %(default)s)")
+parser.add_argument("--max-queue", default=Settings.max_queue, type=int, help="requests under way (%(default)s)")
+parser.add_argument("--deadline", default=Settings.deadline, type=float, help="seconds a caller waits (%(default)s)")
+parser.add_argument("--trace", metavar="FILE", type=Path, help="write Chrome trace events to FILE")
+parser.add_argument("--fault", metavar="NAME", help="serve with a part that is broken on purpose")
+
+
+if __name__ == "__main__":
+    options = vars(parser.parse_args())
+    host, port, fault = options.pop("host"), options.pop("port"), options.pop("fault")
+    try:
+        app = create_app(Settings(**options), faulty(fault) if fault else Parts())
+    except (ValueError, OSError) as exc:
+        sys.exit(f"error: {exc}")
+    serve(app, host, port)

@@ -1,0 +1,1 @@
+"""Stage 05: a queue in front of every resident model."""
