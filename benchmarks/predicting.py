@@ -34,10 +34,10 @@ def questions(model: str) -> Iterator[Any]:
 
 
 @asynccontextmanager
-async def predicting(url: str, timeout: float = 60.0) -> AsyncIterator[tuple[Send, httpx.AsyncClient]]:
+async def predicting(url: str) -> AsyncIterator[tuple[Send, httpx.AsyncClient]]:
     """What sends a question to `/predict` and records what came back; and the HTTP client, for `/stats`."""
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-    async with httpx.AsyncClient(base_url=url, timeout=timeout, limits=limits, trust_env=False) as http:
+    async with httpx.AsyncClient(base_url=url, timeout=60, limits=limits, trust_env=False) as http:
 
         async def send(question: Any, scheduled: float) -> Record:
             clock, detail = asyncio.get_running_loop().time, ""

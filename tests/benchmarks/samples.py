@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from benchmarks.scenarios import gil, no_cache, open_loop, slots, step_cost, users
+from benchmarks.scenarios import batching, gil, max_delay, no_cache, open_loop, slots, step_cost, users
 from benchmarks.scenarios.open_loop import LENGTHS
 from benchmarks.stamp import stamp
 from benchmarks.timeline import Held
@@ -67,7 +67,25 @@ def slots_result() -> dict[str, Any]:
     return {"stamp": STAMP, "slots": slots.SLOTS, "cells": cells}
 
 
+def batching_result() -> dict[str, Any]:
+    cell = {"completed": 9, "errors": {}, "latency": SPREAD, "rows_per_forward": 1.0}
+    cells = [
+        {"target": name, "users": count, "requests_per_second": 40.0 if name == "04" else 120.0, **cell}
+        for count in batching.USERS
+        for name in batching.STAGES
+    ]
+    return {"stamp": STAMP, "cells": cells}
+
+
+def max_delay_result() -> dict[str, Any]:
+    cell = {"completed": 9, "errors": {}, "latency": SPREAD, "rows_per_forward": 2.5, "requests_per_second": 40.0}
+    cells = [{"delay": delay, "rate": rate, **cell} for delay in max_delay.DELAYS for rate in max_delay.RATES]
+    return {"stamp": STAMP, "cells": cells}
+
+
 RESULTS = {
+    "batching": batching_result,
+    "max_delay": max_delay_result,
     "users": users_result,
     "gil": gil_result,
     "open_loop": open_loop_result,
