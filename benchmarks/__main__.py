@@ -12,7 +12,7 @@ from .scenarios.scenario import Scenario
 from .stamp import RESULTS, ROOT, stamp, write_result
 from .targets import ModelMissing
 
-QUICK_SECONDS = 1.0
+QUICK_SECONDS = 0.5
 QUICK_RESULTS = ROOT / "results" / "benchmarks"
 """ignored by git: a quick look is no result"""
 

@@ -28,6 +28,16 @@ class Record:
     detail: str = ""
     """what was asked, expected and received, if the answer was wrong"""
 
+    @property
+    def latency(self) -> float:
+        """Seconds until the answer was complete."""
+        return self.finished - self.scheduled
+
+    @property
+    def first_text(self) -> float:
+        """Seconds until there was something to read; where nothing streams, that is the whole answer."""
+        return (self.pieces[0] if self.pieces else self.finished) - self.scheduled
+
 
 @dataclass(frozen=True)
 class Run:
@@ -86,8 +96,8 @@ def summarize(runs: Sequence[Run]) -> dict[str, Any]:
         "seconds": seconds,
         "requests_per_second": len(in_time) / seconds if seconds else 0.0,
         "tokens_per_second": sum(record.tokens for record in in_time) / seconds if seconds else 0.0,
-        "latency": spread(record.finished - record.scheduled for record in good),
-        "ttft": spread(record.pieces[0] - record.scheduled for record in streamed),
+        "latency": spread(record.latency for record in good),
+        "ttft": spread(record.first_text for record in streamed),
         "inter_token": spread(gaps),
     }
 

@@ -4,8 +4,9 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,6 +83,15 @@ def running_target(name: str, model: str, *flags: str) -> Iterator[Target]:
         return
     with running_stage(name, "--model", model, *flags, env=ENVIRONMENT) as server:
         yield Target(name, server.url)
+
+
+@contextmanager
+def running_targets(names: Iterable[str], model: str) -> Iterator[list[Target]]:
+    """Serve all of them, in that order; two start at a time."""
+    with ExitStack() as stack:
+        with ThreadPoolExecutor(2) as pool:
+            targets = list(pool.map(lambda name: stack.enter_context(running_target(name, model)), names))
+        yield targets
 
 
 def existing_stages() -> list[str]:

@@ -31,6 +31,8 @@ from .visits import VISITS, Visit
 
 PATIENCE = 8.0
 """seconds after which the users of one stage ask nothing more; a big model needs that, tiny-opt does not"""
+LONGEST_SHOWN = 400
+"""characters of a question or an answer; images are longer"""
 Exchange = tuple[Ask, Reply]
 
 
@@ -142,7 +144,8 @@ def _print_verdict(console: Console, asked: int, wrong: list[Exchange], judged: 
 
 
 def _as_json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}... ({len(text)} characters)"
 
 
 def _circumstances(model: str) -> str:

@@ -202,7 +202,7 @@ def readme_complaints(stage: Path) -> list[str]:
     complaints += [f"{stage.name}: there is no fault {name}" for name in sorted(named - there)]
     carried = set(tomllib.loads((stage.parent / "lineage.toml").read_text(encoding="utf-8"))[stage.name]["carried"])
     told = re.search(r"^Already read.*?\n\n", text, re.MULTILINE | re.DOTALL)
-    if carried != set(re.findall(r"`(\w+\.py)`", told[0] if told else "")):
+    if carried != set(re.findall(r"`([\w/]+\.py)`", told[0] if told else "")):
         complaints.append(
             f"{stage.name}: already read, so the lineage says, are {', '.join(sorted(carried)) or 'none'}"
         )

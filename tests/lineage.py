@@ -28,12 +28,14 @@ def tree_complaints(stages: Path) -> list[str]:
         ]
         if not idea.endswith(".") or ". " in idea:
             complaints.append(f"{name}: the idea must be one sentence")
+        files = [path.name for path in (stages / name).glob("*.py")] + ["faults/__init__.py"]
         same = {
-            path.name
-            for path in (stages / name).glob("*.py")
+            file
+            for file in files
             for parent in parents
-            if (stages / parent / path.name).is_file()
-            and (stages / parent / path.name).read_bytes() == path.read_bytes()
+            if (stages / parent / file).is_file()
+            and (stages / name / file).is_file()
+            and (stages / parent / file).read_bytes() == (stages / name / file).read_bytes()
         }
         complaints += [f"{name}: {file} is not byte for byte its parent's" for file in sorted(carried - same)]
         complaints += [f"{name}: {file} is its parent's, but not listed as carried" for file in sorted(same - carried)]

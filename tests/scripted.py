@@ -2,7 +2,8 @@
 
 import os
 import time
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 from tests.serving import Gate, Stage
 
@@ -10,13 +11,19 @@ from tests.serving import Gate, Stage
 class Script:
     """Each answer is the prompt itself; "hold PORT ..." waits at a gate first, "die" ends the process, "raise" raises.
 
+    So it goes for the device while loading: "hold PORT" waits at a gate, "needs FILE" is unusable without that file.
     A stage's own subclass says which stage's types it answers with.
     """
 
     stage: ClassVar[Stage]
 
     @classmethod
-    def load(cls, model: str, device: str, trace: Any) -> "Script":
+    def load(cls, model: str, device: str, trace: Any) -> Self:
+        match device.split():
+            case ["hold", port]:
+                Gate.knock(int(port))
+            case ["needs", file] if not Path(file).exists():
+                raise cls.stage.child.Unusable(f"{file} is gone")
         return cls()
 
     def execute(self, batch: list[Any]) -> tuple[list[Any], Any]:

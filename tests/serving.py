@@ -5,14 +5,69 @@ httpx's ASGI transport buffers whole responses, so apps run under a real uvicorn
 
 import socket
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import uvicorn
+
+ROOT = Path(__file__).resolve().parents[1]
+T = TypeVar("T")
+
+
+def eventually(look: Callable[[], T], what: str, seconds: float = 60) -> T:
+    """What `look` returns once that is true; each look takes its own time. The bound is for what never comes."""
+    end = time.monotonic() + seconds
+    while not (seen := look()):
+        if time.monotonic() > end:
+            raise AssertionError(f"never saw {what}")
+    return seen
+
+
+def wait_for(client: httpx.Client, **counters: int) -> dict[str, Any]:
+    """`/stats` once its counters have these values."""
+    stats: dict[str, Any] = {}
+
+    def look() -> bool:
+        stats.update(client.get("/stats").json())
+        return all(stats[name] == value for name, value in counters.items())
+
+    eventually(look, f"{counters} in /stats")
+    return stats
+
+
+def wait_healthy(client: httpx.Client) -> None:
+    """Return once a request would be served."""
+    eventually(lambda: client.get("/health").status_code == 200, "a healthy server")
+
+
+class Raw:
+    """A request by hand, over a connection that hangs up when the block ends."""
+
+    def __init__(self, client: httpx.Client, path: str, body: bytes) -> None:
+        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+        self.connection = socket.create_connection((client.base_url.host, client.base_url.port or 0), timeout=60)
+        self.connection.sendall(head.encode() + b"\r\n\r\n" + body)
+
+    def __enter__(self) -> "Raw":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.connection.close()
+
+    def read_until(self, mark: bytes) -> bytes:
+        """All that has come of the answer, once `mark` is in it."""
+        answer = b""
+        while mark not in answer:
+            piece = self.connection.recv(4096)
+            assert piece, f"the answer ended without {mark!r}: {answer!r}"
+            answer += piece
+        return answer
 
 
 class Stage:
@@ -48,7 +103,7 @@ class Gate:
 
     def __enter__(self) -> "Gate":
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
-        self._listener.settimeout(30)
+        self._listener.settimeout(60)
         self.port: int = self._listener.getsockname()[1]  # where a worker knocks
         self._held: list[socket.socket] = []
         return self

@@ -1,163 +1,159 @@
-"""Whole servers: started as a user starts them, stopped and killed in every way. For every stage there is."""
+"""Whole servers: started, stopped and killed in every way. For every stage there is.
 
-import json
+A scripted worker stands in for the model where only the process around it matters.
+"""
+
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
 
-from flo.servers import running_stage
+from flo.servers import running_stage, stage_command
+from tests.processes import ROOT, SECONDS, address, descendants, scripted_stage, started, the_child, wait_gone
+from tests.serving import Gate, eventually, wait_healthy
 
-ROOT = Path(__file__).resolve().parents[1]
 STAGES = sorted(path.name for path in (ROOT / "stages").glob("[0-9][0-9]_*"))
-TORCH_FREE = [name for name in STAGES if name[:2] in {"01", "02", "03", "07"}]
-ONE_MODEL = TORCH_FREE
+ONE_MODEL = [name for name in STAGES if name[:2] in {"01", "02", "03", "07"}]
+SIGNALS = ["SIGTERM", "SIGINT"]
 ASK = {"prompt": "Count from 3 to 9:"}
 ANSWER = {"generated_text": " 3 4 5 6 7 8 9"}
-IRIS = {"model_id": "c83b5a16-f0d7-49e2-b7c4-1a6e2f9d8b04", "input_data": [5.1, 3.5, 1.4, 0.2]}
-
-
-def model_flags(stage: str) -> list[str]:
-    """Where a copy of a stage finds what it serves."""
-    models = ROOT / "models"
-    return ["--model", str(models / "tiny-opt")] if stage in ONE_MODEL else ["--models", str(models)]
-
-
-def assert_it_answers(stage: str, url: str) -> None:
-    """One question whose answer is known."""
-    if stage in ONE_MODEL:
-        assert httpx.post(f"{url}/basic_generate", json=ASK, timeout=60).json() == ANSWER
-    else:
-        [prediction] = httpx.post(f"{url}/predict", json=IRIS, timeout=60).json()["predictions"]
-        assert prediction["label"] == "setosa"
-
-
-CENSUS = """
-import atexit, json, os, resource, runpy, sys
-def report():
-    heavy = [name for name in ("torch", "transformers", "torchvision", "numpy") if name in sys.modules]
-    found = {"heavy": heavy, "rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}
-    with open(os.environ["CENSUS"], "w") as file:
-        json.dump(found, file)
-atexit.register(report)
-runpy.run_module(os.environ["MODULE"], run_name="__main__", alter_sys=True)
-"""
-
-
-def processes() -> dict[int, tuple[int, str]]:
-    """Parent and command line of every process, by id."""
-    listing = subprocess.run(["ps", "-axwwo", "pid=,ppid=,command="], capture_output=True, text=True, check=True).stdout
-    rows = (line.split(None, 2) for line in listing.splitlines())
-    return {int(pid): (int(parent), command) for pid, parent, command in (row for row in rows if len(row) == 3)}
-
-
-def descendants(pid: int) -> set[int]:
-    """All processes that descend from `pid`."""
-    tree, found, fresh = processes(), set(), {pid}
-    while fresh:
-        fresh = {child for child, (parent, _) in tree.items() if parent in fresh} - found
-        found |= fresh
-    return found
-
-
-def wait_gone(pids: set[int]) -> set[int]:
-    """Those of `pids` that still run after many looks; `ps` itself takes the time."""
-    left = pids
-    for _ in range(500):
-        left = {pid for pid in pids if pid in processes() and "defunct" not in processes()[pid][1]}
-        if not left:
-            return left
-    return left
 
 
 @pytest.mark.parametrize("stage", STAGES)
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize("name", SIGNALS)
 def test_a_signal_leaves_no_process_and_no_port(stage: str, name: str) -> None:
     with running_stage(stage) as server:
         assert httpx.get(f"{server.url}/health").status_code == 200
         family = descendants(server.pid)
         assert family or stage not in ONE_MODEL
         os.kill(server.pid, getattr(signal, name))
-        assert server.process.wait(30) == 0
+        assert server.process.wait(SECONDS) == 0
         assert wait_gone(family) == set()
         with pytest.raises(httpx.ConnectError):
             httpx.get(f"{server.url}/health")
 
 
 @pytest.mark.parametrize("stage", ONE_MODEL)
-def test_the_child_of_a_killed_parent_ends_by_itself(stage: str) -> None:
-    with running_stage(stage) as server:
+@pytest.mark.parametrize("name", SIGNALS)
+def test_a_signal_while_the_model_is_loading_ends_it_all(stage: str, name: str) -> None:
+    with Gate() as gate, started(scripted_stage(stage, "--device", f"hold {gate.port}")) as server:
+        family = eventually(lambda: descendants(server.pid), "a child")
+        os.kill(server.pid, getattr(signal, name))
+        assert server.wait(SECONDS) == 0
+        assert wait_gone(family) == set()
+        assert server.stderr and "Traceback" not in server.stderr.read()
+
+
+def ask_and_hold(url: str, gate: Gate, pool: ThreadPoolExecutor, stage: str) -> "Future[httpx.Response]":
+    """Have a request in a pass that lasts until the gate opens; the streaming route where there is one."""
+    path = "generate_stream" if stage[:2] == "03" else "basic_generate"
+    held = pool.submit(httpx.post, f"{url}/{path}", json={"prompt": f"hold {gate.port}"}, timeout=SECONDS)
+    gate.wait()
+    return held
+
+
+@pytest.mark.parametrize("stage", ONE_MODEL)
+@pytest.mark.parametrize("name", SIGNALS)
+def test_a_signal_during_a_pass_tells_the_caller_why(stage: str, name: str) -> None:
+    with ThreadPoolExecutor() as pool, Gate() as gate, started(scripted_stage(stage)) as server:
+        held = ask_and_hold(address(server), gate, pool, stage)
+        family = descendants(server.pid)
+        os.kill(server.pid, getattr(signal, name))
+        answer = held.result(SECONDS)
+        assert "the server is closing" in answer.text
+        if stage[:2] == "03":
+            assert answer.text.startswith("event: error\n")
+        else:
+            assert answer.status_code == 503
+        assert server.wait(SECONDS) == 0
+        assert wait_gone(family) == set()
+
+
+@pytest.mark.parametrize("stage", ONE_MODEL)
+def test_the_child_of_a_killed_parent_ends_by_itself_in_the_middle_of_a_pass(stage: str) -> None:
+    """An idle child would notice that its pipe has closed; one that works does not look at its pipe."""
+    with ThreadPoolExecutor() as pool, Gate() as gate, started(scripted_stage(stage)) as server:
+        held = ask_and_hold(address(server), gate, pool, stage)
         family = descendants(server.pid)
         assert family
         os.kill(server.pid, signal.SIGKILL)
-        server.process.wait(30)
+        server.wait(SECONDS)
         assert wait_gone(family) == set()
+        assert isinstance(held.exception(SECONDS), httpx.TransportError)
+
+
+@pytest.mark.parametrize("stage", ONE_MODEL)
+def test_the_child_of_a_parent_killed_while_it_loads_ends_by_itself(stage: str) -> None:
+    with Gate() as gate, started(scripted_stage(stage, "--device", f"hold {gate.port}")) as server:
+        gate.wait()
+        family = descendants(server.pid)
+        assert family
+        os.kill(server.pid, signal.SIGKILL)
+        server.wait(SECONDS)
+        assert wait_gone(family) == set()
+
+
+@pytest.mark.parametrize("stage", ONE_MODEL)
+def test_it_listens_only_once_the_model_is_ready(stage: str) -> None:
+    with socket.socket() as chosen:
+        chosen.bind(("127.0.0.1", 0))
+        port = chosen.getsockname()[1]
+    with Gate() as gate, started(scripted_stage(stage, "--port", str(port), "--device", f"hold {gate.port}")) as server:
+        gate.wait()
+        with pytest.raises(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
+            pass
+        gate.open_for_good()
+        assert httpx.get(f"{address(server)}/health").status_code == 200
 
 
 @pytest.mark.parametrize("stage", ONE_MODEL)
 def test_a_killed_child_is_replaced(stage: str) -> None:
     with running_stage(stage) as server, httpx.Client(base_url=server.url, timeout=60) as client:
-        [child] = [pid for pid in descendants(server.pid) if "spawn_main" in processes()[pid][1]]
-        os.kill(child, signal.SIGKILL)
-        statuses = [client.get("/health").status_code for _ in range(200)]
-        while client.get("/health").status_code != 200:
-            statuses.append(503)
-        assert 503 in statuses
+        os.kill(the_child(server.pid), signal.SIGKILL)
+        eventually(lambda: client.get("/health").status_code == 503, "that the child is gone")
+        wait_healthy(client)
         assert client.post("/basic_generate", json=ASK).json() == ANSWER
 
 
-@pytest.mark.parametrize("stage", TORCH_FREE)
-def test_the_web_process_never_imports_torch(stage: str, tmp_path: Path) -> None:
-    """Read off the served process itself, when it ends, after it has answered."""
-    found = census(f"stages.{stage}", tmp_path, cwd=ROOT)
-    assert found["heavy"] == []
-    kilobytes = found["rss"] / (1024 if sys.platform == "darwin" else 1)
-    assert kilobytes < 150 * 1024
+@pytest.mark.parametrize("stage", ONE_MODEL)
+def test_a_model_lost_for_good_ends_the_server_with_its_error(stage: str, tmp_path: Path) -> None:
+    needed = tmp_path / "needed"
+    needed.touch()
+    with started(scripted_stage(stage, "--device", f"needs {needed}")) as server:
+        address(server)
+        needed.unlink()
+        os.kill(the_child(server.pid), signal.SIGKILL)
+        assert server.wait(SECONDS) == 1
+        assert server.stderr and server.stderr.read().splitlines()[-1] == f"error: {needed} is gone"
 
 
-def test_the_census_sees_torch_where_it_is(tmp_path: Path) -> None:
-    package = tmp_path / "with_torch"
-    shutil.copytree(ROOT / "stages" / STAGES[0], package)
-    (package / "server.py").write_text("import torch\n" + (package / "server.py").read_text())
-    assert "torch" in census("with_torch", tmp_path, cwd=tmp_path, model=str(ROOT / "models" / "tiny-opt"))["heavy"]
+def test_a_model_whose_files_are_gone_is_lost_for_good(tmp_path: Path) -> None:
+    """The real worker cannot load it again, and says so."""
+    model = tmp_path / "model"
+    shutil.copytree(ROOT / "models" / "tiny-opt", model)
+    with started(stage_command(STAGES[0], "--port", "0", "--model", str(model))) as server:
+        address(server)
+        shutil.rmtree(model)
+        os.kill(the_child(server.pid), signal.SIGKILL)
+        assert server.wait(SECONDS) == 1
+        assert server.stderr and f"error: {model} cannot be loaded on cpu: " in server.stderr.read()
 
 
-def census(module: str, tmp_path: Path, cwd: Path, model: str = "tiny-opt") -> dict[str, Any]:
-    """Serve one answer from `module` in a process that reports what it has imported when it ends."""
-    script, report = tmp_path / "census.py", tmp_path / "census.json"
-    script.write_text(CENSUS)
-    command = [sys.executable, str(script), "--port", "0", "--model", model]
-    environment = {**os.environ, "PYTHONPATH": str(cwd), "MODULE": module, "CENSUS": str(report)}
-    with subprocess.Popen(command, cwd=cwd, stdout=subprocess.PIPE, text=True, env=environment) as process:
-        try:
-            assert process.stdout
-            url = process.stdout.readline().split()[-1]
-            assert httpx.post(f"{url}/basic_generate", json=ASK, timeout=60).json() == ANSWER
-            process.terminate()
-            assert process.wait(30) == 0
-        finally:
-            process.kill()
-    return json.loads(report.read_text())
-
-
-@pytest.mark.parametrize("stage", STAGES)
-def test_a_copy_under_another_name_runs_alone(stage: str, tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "stages" / stage, tmp_path / "my_server")
-    command = [sys.executable, "-m", "my_server", "--port", "0", *model_flags(stage)]
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, env=environment) as process:
-        try:
-            assert process.stdout
-            assert_it_answers(stage, process.stdout.readline().split()[-1])
-        finally:
-            process.terminate()
-            assert process.wait(30) == 0
+def test_ctrl_c_in_the_tour_leaves_no_process() -> None:
+    with started([sys.executable, "-m", "flo", "tour", "--stage", "01"]) as tour:
+        family = eventually(
+            lambda: found if len(found := descendants(tour.pid)) > 1 else set(), "a server and its child"
+        )
+        tour.send_signal(signal.SIGINT)
+        assert tour.wait(SECONDS) == 130
+        assert wait_gone(family) == set()
 
 
 @pytest.mark.parametrize(
@@ -176,7 +172,7 @@ def test_a_copy_under_another_name_runs_alone(stage: str, tmp_path: Path) -> Non
     ],
 )
 def test_what_cannot_be_served_gets_one_clear_line(flags: list[str], said: str) -> None:
-    command = [sys.executable, "-m", f"stages.{STAGES[0]}", "--port", "0", *flags]
+    command = stage_command(STAGES[0], "--port", "0", *flags)
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
     assert done.returncode != 0
     assert "Traceback" not in done.stderr

@@ -10,14 +10,13 @@ matters is measured, not assumed.
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable
-from contextlib import ExitStack
 from itertools import repeat
 
 from benchmarks.load import Client, closed_loop, open_loop
 from benchmarks.prompts import Prompt, count, counting
 from benchmarks.records import OK, Record, Run, spread, summarize
 from benchmarks.sheet import Sheet, ms, server_name
-from benchmarks.targets import Target, running_target
+from benchmarks.targets import Target, running_targets
 
 from .scenario import Result, Scenario
 
@@ -33,8 +32,8 @@ ROUNDS = 2
 
 def run(seconds: float, tell: Callable[[str], object]) -> Result:
     """Measure every server, idle and under load."""
-    with ExitStack() as stack:
-        targets = [stack.enter_context(running_target(name, MODEL)) for name in SERVERS]
+    tell("starting the servers")
+    with running_targets(SERVERS, MODEL) as targets:
         beats: dict[tuple[int, str], list[float]] = defaultdict(list)
         lags: dict[tuple[int, str], list[float]] = defaultdict(list)
         loads: dict[tuple[int, str], list[Run]] = defaultdict(list)
@@ -79,7 +78,7 @@ async def look(target: Target, users: int, seconds: float) -> tuple[Run, list[fl
         lag = group.create_task(client.get("/lag", seconds=seconds))
         dues = [HEARTBEAT * number for number in range(int(seconds / HEARTBEAT))]
         beats = await open_loop(beat, repeat(count(3, 9)), dues, seconds)
-    return load.result(), [record.finished - record.scheduled for record in beats.records], lag.result()
+    return load.result(), [record.latency for record in beats.records], lag.result()
 
 
 HEADINGS = ("users", "server", "route p50", "p99", "max", "loop late p50", "p99", "max", "tokens/s")
@@ -106,5 +105,5 @@ def ratio(result: Result, server: str, users: int, look: str, name: str) -> floa
 
 
 SCENARIO = Scenario(
-    "gil", "what generation does to the event loop, in a child and in a thread", MODEL, 10.0, run, table
+    "gil", "what generation does to the event loop, in a child and in a thread", MODEL, 10.0, run, table, quick=False
 )

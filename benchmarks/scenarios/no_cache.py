@@ -57,7 +57,7 @@ async def one(client: Client, tokens: int) -> tuple[float, int]:
     passes, positions = (after[name] - before[name] for name in ("forward_passes", "positions_attended"))
     if record.outcome != OK or passes != tokens:
         raise WrongAnswers(f"{tokens} tokens: {record.outcome} {record.detail} after {passes} passes")
-    return record.finished - record.scheduled, positions
+    return record.latency, positions
 
 
 def attended(prompt: int, tokens: int) -> int:

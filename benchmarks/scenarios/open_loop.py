@@ -9,14 +9,13 @@ same questions at every server. Where nothing streams, the first text is the who
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
 from typing import Any
 
 from benchmarks.load import Client, closed_loop, open_loop, poisson_arrivals
 from benchmarks.prompts import counting
-from benchmarks.records import OK, Record, Run, percentile, spread, summarize
+from benchmarks.records import OK, Run, percentile, server_side, spread, summarize
 from benchmarks.sheet import Sheet, errors, ms, server_name
-from benchmarks.targets import Target, existing_stages, running_target
+from benchmarks.targets import Target, existing_stages, running_targets
 
 from .scenario import Result, Scenario
 
@@ -30,66 +29,63 @@ LOAD = 0.6
 REFERENCE = "03_stream"
 USERS = 32
 HALVES = 2
-LEAST_SECONDS = 2.0
+LEAST_SECONDS = 1.0
 """for measuring a capacity"""
 
 
 def run(seconds: float, tell: Callable[[str], object]) -> Result:
-    """Measure capacities, then everybody under the same arrivals."""
-    with ExitStack() as stack:
-        tell("starting the servers")
-        servers = [stack.enter_context(running_target(name, MODEL)) for name in existing_stages()]
+    """Measure capacities, then everybody under the same arrivals; in halves, the second in reverse order."""
+    busy: dict[str, list[Run]] = defaultdict(list)
+    runs: dict[str, list[Run]] = defaultdict(list)
+    looks: dict[str, list[Any]] = defaultdict(list)
+    tell("starting the servers")
+    with running_targets(existing_stages(), MODEL) as servers:
         targets = [server.lanes()[-1] for server in servers]
-        capacity: dict[str, float] = {}
-        for target in targets:
+        turns = [(half, target) for half in range(HALVES) for target in targets[:: -1 if half else 1]]
+        for half, target in turns:
             tell(f"capacity of {target.name}")
-            saturated = asyncio.run(saturate(target, max(LEAST_SECONDS, seconds / HALVES)))
-            capacity[target.name] = summarize([saturated])["requests_per_second"]
-        rate, runs = LOAD * capacity[REFERENCE], defaultdict[str, list[Run]](list)
-        for half in range(HALVES):
-            for target in targets[:: -1 if half else 1]:
-                tell(f"{target.name}: {rate:.1f} arrivals a second, half {half + 1} of {HALVES}")
-                runs[target.name].append(asyncio.run(arrive(target, rate, seconds / HALVES, seed=half)))
-    cells = [cell(target.name, capacity[target.name], rate, runs[target.name]) for target in targets]
+            busy[target.name].append(asyncio.run(saturate(target, max(LEAST_SECONDS, seconds / 4), half)))
+        capacity = {name: summarize(found)["requests_per_second"] for name, found in busy.items()}
+        rate = LOAD * capacity[REFERENCE]
+        for half, target in turns:
+            tell(f"{target.name}: {rate:.1f} arrivals a second")
+            one, look = asyncio.run(arrive(target, rate, seconds / HALVES, half))
+            runs[target.name].append(one)
+            looks[target.name].append(look)
+    cells = [cell(name, capacity[name], rate, runs[name]) | server_side(looks[name]) for name in capacity]
     return {"load": LOAD, "reference": REFERENCE, "rate": rate, "cells": cells}
 
 
-async def saturate(target: Target, seconds: float) -> Run:
+async def saturate(target: Target, seconds: float, seed: int) -> Run:
     """More users than the server has room for, each of whom asks again at once."""
+    prompts = counting(SHORTEST, LONGEST, 100 + seed)
     async with Client(target.url, target.path) as client:
-        return await closed_loop(client.send, counting(SHORTEST, LONGEST, 7), USERS, seconds / 2, 10_000, seconds / 2)
+        return await closed_loop(client.send, prompts, USERS, seconds / 2, 10_000, seconds / 2)
 
 
-async def arrive(target: Target, rate: float, seconds: float, seed: int) -> Run:
-    """People who come when they come."""
+async def arrive(target: Target, rate: float, seconds: float, seed: int) -> tuple[Run, tuple[Any, Any]]:
+    """People who come when they come, and what `/stats` said around them."""
+    prompts = counting(SHORTEST, LONGEST, seed)
     async with Client(target.url, target.path) as client:
-        prompts = counting(SHORTEST, LONGEST, seed)
-        return await open_loop(client.send, prompts, poisson_arrivals(rate, seconds, seed), seconds)
+        before = await client.get("/stats")
+        one = await open_loop(client.send, prompts, poisson_arrivals(rate, seconds, seed), seconds)
+        return one, (before, await client.get("/stats"))
 
 
 def cell(target: str, capacity: float, rate: float, runs: list[Run]) -> dict[str, Any]:
     """What one server did."""
     good = [record for run in runs for record in run.records if record.outcome == OK]
+    first = [record.first_text for record in good]
     groups = [[record for record in good if low <= record.tokens <= high] for low, high in LENGTHS]
     return {
         "target": target,
         "capacity": capacity,
         "load": rate / capacity if capacity else None,
         **summarize(runs),
-        "first": spread(map(first, good)),
-        "quantiles": {"first": quantiles(map(first, good)), "full": quantiles(map(full, good))},
-        "full_by_length": [percentile(map(full, group), 50) for group in groups],
+        "first": spread(first),
+        "quantiles": {"first": quantiles(first), "full": quantiles(record.latency for record in good)},
+        "full_by_length": [percentile((record.latency for record in group), 50) for group in groups],
     }
-
-
-def first(record: Record) -> float:
-    """Seconds until there was something to read."""
-    return (record.pieces[0] if record.pieces else record.finished) - record.scheduled
-
-
-def full(record: Record) -> float:
-    """Seconds until the answer was complete."""
-    return record.finished - record.scheduled
 
 
 def quantiles(values: Iterable[float]) -> list[float | None]:
@@ -98,7 +94,8 @@ def quantiles(values: Iterable[float]) -> list[float | None]:
     return [percentile(values, percent) for percent in range(1, 101)]
 
 
-HEADINGS = ("server", "capacity, requests/s", "load", "first text p50", "p95", "full answer p50", "p95", "errors")
+HEADINGS = ("server", "capacity, requests/s", "load", "first text p50", "p95", "full answer p50", "p95")
+MORE = ("rows a pass", "errors")
 
 
 def table(result: Result) -> Sheet:
@@ -109,11 +106,13 @@ def table(result: Result) -> Sheet:
             f"{cell['capacity']:.1f}",
             f"{cell['load']:.0%}" if cell["load"] else "-",
             *(ms(cell[what][name]) for what in ("first", "latency") for name in ("p50", "p95")),
+            f"{cell['rows_per_forward']:.1f}" if cell["rows_per_forward"] else "-",
             errors(cell["errors"]),
         )
         for cell in result["cells"]
     ]
-    return Sheet(f"Open loop: {result['rate']:.1f} people a second, answers of 4 to 50 tokens", HEADINGS, rows, words=1)
+    title = f"Open loop: {result['rate']:.1f} people a second, answers of 4 to 50 tokens"
+    return Sheet(title, HEADINGS + MORE, rows, words=1)
 
 
 def draw(result: Result, figure: Any) -> None:

@@ -27,4 +27,4 @@ class Scenario:
     draw: Callable[[Result, Any], None] | None = None
     """draws on an empty matplotlib figure"""
     quick: bool = True
-    """whether a second a cell is enough for it to show anything"""
+    """whether half a second a cell is enough for it to show anything"""

@@ -8,13 +8,12 @@ Stage 03 computes every row from its first token at every step, and with a model
 
 import asyncio
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Any
 
 from benchmarks.load import Client, closed_loop
 from benchmarks.prompts import Prompt, fixed
 from benchmarks.records import Record, Run, WrongAnswers, server_side, summarize
-from benchmarks.targets import Target, existing_stages, need, running_target
+from benchmarks.targets import Target, existing_stages, need, running_targets
 
 from .scenario import Result, Scenario
 from .users import draw, table
@@ -33,9 +32,8 @@ def run(seconds: float, tell: Callable[[str], object]) -> Result:
     """Measure every stage at every number of users, in an order that alternates."""
     need(MODEL)
     cells: dict[tuple[int, str], dict[str, Any]] = {}
-    with ExitStack() as stack:
-        tell("starting the servers")
-        targets = [stack.enter_context(running_target(name, MODEL)) for name in existing_stages()]
+    tell("starting the servers")
+    with running_targets(existing_stages(), MODEL) as targets:
         for place, users in enumerate(USERS):
             for target in targets[:: -1 if place % 2 else 1]:
                 tell(f"{target.name}: {users} users, {seconds:g} s at most")

@@ -12,14 +12,13 @@ load generator on the same cores, and that the first text comes early.
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable
-from contextlib import ExitStack
 from typing import Any
 
 from benchmarks.load import Client, closed_loop
 from benchmarks.prompts import counting
 from benchmarks.records import Run, server_side, summarize
 from benchmarks.sheet import Sheet, errors, ms, server_name
-from benchmarks.targets import Target, existing_stages, running_target
+from benchmarks.targets import Target, existing_stages, running_targets
 
 from .scenario import Result, Scenario
 
@@ -37,11 +36,9 @@ WARMUP = 0.4
 
 def run(seconds: float, tell: Callable[[str], object]) -> Result:
     """Measure every target at every number of users."""
-    with ExitStack() as stack:
-        targets: list[Target] = []
-        for name in ("ten_line_server", *existing_stages()):
-            tell(f"starting {name}")
-            targets += stack.enter_context(running_target(name, MODEL)).lanes()
+    tell("starting the servers")
+    with running_targets(("ten_line_server", *existing_stages()), MODEL) as servers:
+        targets = [lane for server in servers for lane in server.lanes()]
         return {"prompts": {"shortest": SHORTEST, "longest": LONGEST}, "cells": measure(targets, seconds, tell)}
 
 
@@ -100,6 +97,8 @@ def table(result: Result, *targets: str) -> Sheet:
 
 def draw(result: Result, figure: Any) -> None:
     """Latency and throughput against users, one color a server."""
+    from matplotlib.ticker import LogLocator
+
     figure.set_size_inches(10, 4.6)
     latency, throughput = figure.subplots(1, 2)
     for name in dict.fromkeys(cell["target"] for cell in result["cells"]):
@@ -111,6 +110,7 @@ def draw(result: Result, figure: Any) -> None:
     latency.set(title="Time to the full answer (solid: median, dotted: 95th percentile)", ylabel="seconds")
     latency.set(yscale="log")
     throughput.set(title="Throughput", ylabel="tokens per second", ylim=(0, None))
+    latency.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     latency.yaxis.set_major_formatter("{x:g}")
     ticks = sorted({cell["users"] for cell in result["cells"]})
     for axes in (latency, throughput):

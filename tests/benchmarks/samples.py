@@ -40,9 +40,9 @@ def open_loop_result() -> dict[str, Any]:
     for target, first, full in (("02", 0.3, 0.3), ("03_stream", 0.1, 0.5)):
         waits = {"first": {**SPREAD, "p50": first}, "latency": {**SPREAD, "p50": full}, "errors": {"503": 2}}
         steps = {"first": [first] * 100, "full": [full] * 100}
-        load = {"capacity": 20.0, "load": 0.6, "quantiles": steps, "full_by_length": [None, *[full] * 4]}
+        load = {"capacity": 20.0, "load": 0.6, "rows_per_forward": 2.5, "full_by_length": [None, *[full] * 4]}
         assert len(load["full_by_length"]) == len(LENGTHS)
-        cells.append({"target": target, **waits, **load})
+        cells.append({"target": target, "quantiles": steps, **waits, **load})
     return {"stamp": STAMP, "load": open_loop.LOAD, "rate": 12.0, "cells": cells}
 
 
@@ -64,7 +64,7 @@ def slots_result() -> dict[str, Any]:
         for stage in slots.STAGES
         for place, name in enumerate(slots.PROMPTS)
     ]
-    return {"stamp": STAMP, "slots": slots.SLOTS, "cells": cells}
+    return {"stamp": STAMP, "slots": slots.SLOTS, "later": [*slots.LATER], "cells": cells}
 
 
 def batching_result() -> dict[str, Any]:

@@ -1,19 +1,19 @@
 """What scenarios compute, and how they bound themselves; no server, and virtual time."""
 
 import asyncio
-import random
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks import gantt
 from benchmarks.load import Client
 from benchmarks.prompts import Prompt, counting
 from benchmarks.records import Record, Run, WrongAnswers, summarize
 from benchmarks.scenarios import no_cache, open_loop, slots, smollm2, step_cost
-from benchmarks.sheet import Sheet, errors, server_name
 from benchmarks.targets import Target
+from benchmarks.timeline import Held
 
 from .samples import step_cost_result
 from .virtual_time import run
@@ -25,25 +25,6 @@ def test_a_server_that_streams_is_measured_on_both_lanes() -> None:
         ("03_stream", "/generate_stream"),
     ]
     assert Target("02", "http://127.0.0.1:1").lanes() == [Target("02", "http://127.0.0.1:1", "/basic_generate")]
-
-
-def test_servers_have_names_that_can_be_read() -> None:
-    names = {"01": "stage 01", "03_stream": "stage 03, streaming", "ten_line_server": "ten-line server"}
-    assert {target: server_name(target) for target in names} == names
-    assert errors({"503": 2, "timeout": 1}) == "2 x 503, 1 x timeout"
-    assert errors({}) == "none"
-
-
-def test_a_sheet_is_markdown_too() -> None:
-    sheet = Sheet("Title", ("who", "what", "much"), [("a", "b", "1"), ("c", "d", "2")])
-    assert sheet.markdown("Stamp.").splitlines() == [
-        "| who | what | much |",
-        "| --- | --- | ---: |",
-        "| a | b | 1 |",
-        "| c | d | 2 |",
-        "",
-        "*Stamp.*",
-    ]
 
 
 @given(st.integers(1, 40), st.integers(1, 60))
@@ -129,10 +110,11 @@ def test_tokens_that_a_server_did_not_make_are_found_out() -> None:
 def test_six_requests_can_be_told_apart_and_the_late_ones_come_late() -> None:
     answers = [prompt.answer for prompt in slots.PROMPTS.values()]
     assert len({*answers}) == 6
-    assert {*slots.AT_ONCE, *slots.LATER} == {*slots.PROMPTS} == {*slots.COLORS}
+    assert {*slots.AT_ONCE, *slots.LATER} == {*slots.PROMPTS} == {*gantt.COLORS}
     e, f = slots.arrivals()
     assert 0.01 < e < f < 0.1
-    assert random.Random(slots.SEED).random() > 0  # seeded: the same at every stage
+    held = [Held(name, 1, at, at, at, at) for name, at in (("A", 0.0), ("E", e + 0.002), ("F", f - 0.001))]
+    assert slots.lateness(held) == pytest.approx(0.002)
 
 
 @pytest.mark.parametrize("found", [{"forward_passes": 7, "row_steps": 14}, {"forward_passes": 8, "row_steps": 15}])

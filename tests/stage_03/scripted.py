@@ -6,22 +6,20 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from tests.conftest import ROOT
-from tests.serving import Gate, Stage
+from tests.scripted import Script
+from tests.serving import ROOT, Gate, Stage
 
 stage = Stage("03_continuous_streaming")
 STOP = 1
 
 
-class Worker:
-    """ "hold PORT ..." waits at a gate before each token, "die" ends the process, "raise" raises."""
+class Worker(Script):
+    """ "hold PORT ..." waits at a gate before each token."""
+
+    stage = stage
 
     def __init__(self) -> None:
         self.tokenizer = Tokenizer.from_file(str(ROOT / "models" / "tiny-opt" / "tokenizer.json"))
-
-    @classmethod
-    def load(cls, model: str, device: str, trace: Any) -> "Worker":
-        return cls()
 
     def execute(self, batch: list[Any]) -> tuple[list[Any], Any]:
         began = time.monotonic()

@@ -1,6 +1,7 @@
 """The return address: from any thread to one coroutine, awake, in order and bounded."""
 
 import asyncio
+import selectors
 import threading
 from collections.abc import Iterator
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -25,22 +26,38 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
     loop.close()
 
 
-def test_a_post_from_a_thread_wakes_the_reader(parts: Any, patience: float, loop: asyncio.AbstractEventLoop) -> None:
+class Sleeper(selectors.DefaultSelector):
+    """Says when its loop has nothing left to do, and sleeps until it is woken."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asleep = threading.Event()
+
+    def select(self, timeout: float | None = None) -> Any:
+        if events := super().select(0):
+            return events
+        if timeout is None:
+            self.asleep.set()
+        return super().select(timeout)
+
+
+def test_a_post_from_a_thread_wakes_the_reader(parts: Any, patience: float) -> None:
+    sleeper = Sleeper()
+    loop = asyncio.SelectorEventLoop(sleeper)
     mailbox = parts.mailbox(loop)
-    asleep = threading.Event()
-
-    async def read() -> Any:
-        loop.call_soon(asleep.set)  # runs once the reader has begun to wait; then the loop has nothing to do
-        return await mailbox.get()
-
-    reading = asyncio.run_coroutine_threadsafe(read(), loop)
-    assert asleep.wait(30)
-    settle(loop)
+    reading = asyncio.run_coroutine_threadsafe(mailbox.get(), loop)  # the last that wakes the loop: it starts later
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    assert sleeper.asleep.wait(30)
     mailbox.post("a token")
     try:
         assert reading.result(patience) == "a token"
     except FutureTimeout:
         pytest.fail("the event loop slept on, though its reader had a delivery")
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(30)
+        loop.close()
 
 
 def settle(loop: asyncio.AbstractEventLoop) -> None:

@@ -5,8 +5,10 @@ does nothing else.
 
 A user sees: while one prompt is being answered nobody else is even greeted: no new connection, no `/health`.
 
-Seen in the wild: any `async def` route that calls a blocking model API. Load balancers take such a server out of
-rotation exactly when it works hardest, because its health check times out.
+Seen in the wild: a server built with Cog left its health check unanswered for as long as a prediction ran, because its
+route was an `async def` (Cog issue 1719). A router of vLLM's production stack did blocking I/O on its event loop,
+missed its liveness probes, and was restarted again and again without completing a request (production-stack issue
+1016).
 """
 
 from typing import Any

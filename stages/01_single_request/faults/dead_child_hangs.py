@@ -6,8 +6,9 @@ no process is left to send.
 A user sees: after a crash of the model process the server looks healthy, and some requests spin until the client
 gives up.
 
-Seen in the wild: a worker killed by the out-of-memory killer behind a plain `result_queue.get()`; a dead engine
-that still answers 200 (vLLM issues 21728 and 39863).
+Seen in the wild: after vLLM's engine process had been killed, `/health` went on answering 200 and new requests hung,
+until pull request 21728 had the process watched. Issue 39863 reports requests that are accepted with 200, and hang,
+after the engine died or deadlocked without a word.
 """
 
 from concurrent.futures import Future

@@ -4,8 +4,10 @@
 
 A user sees: every answer begins by repeating the question.
 
-Seen in the wild: the commonest surprise with `generate`; transformers' own text-generation pipeline returns the
-full text unless told otherwise (`return_full_text`).
+Seen in the wild: transformers' text-generation pipeline returns the full text unless told otherwise
+(`return_full_text`, in the documentation of `TextGenerationPipeline`). Bumblebee's returned the prompt too, until pull
+request 302. DJL Serving answered with the prompt or without, depending on how it batched (djl-serving pull request
+1602).
 """
 
 from ..parts import Parts

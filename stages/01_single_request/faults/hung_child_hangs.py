@@ -5,8 +5,9 @@ released or a stopped process looks like a slow model.
 
 A user sees: from one moment on no request is ever answered, while `/health` says that all is well.
 
-Seen in the wild: hung collectives and driver faults, the reason why engines carry a watchdog beside the process
-check (vLLM issue 39863).
+Seen in the wild: vLLM's `/health` answers 200 while its engine is alive but frozen, in a deadlock or a hung collective,
+so nobody restarts it. Pull request 36451 proposes to ask the engine itself, with a time limit; an older engine sent
+heartbeats (pull request 8583).
 """
 
 from concurrent.futures import TimeoutError as FutureTimeout

@@ -6,7 +6,7 @@ before the model sees it.
 A user sees: confident answers that ignore part of the prompt; with truncation on the right, the question itself.
 
 Seen in the wild: Ollama cut prompts to the context that happened to be set, with a line in its log and no word to the
-client (ollama issues 299, 3839 and 10368).
+client (Ollama issues 299, 3839 and 10368).
 """
 
 from ..parts import Parts

@@ -3,10 +3,13 @@
 Whoever loops over the batch and finishes its sequences one by one shortens the list under the loop, and every
 second sequence is skipped.
 
-A user sees: every other answer goes to the wrong caller, or comes a pass late.
+A user sees: with four callers A, B, C and D in a batch, A's answer is right, C gets B's answer, and B and D get a 503.
+Then the loop has run out of sequences before it has run out of results, so the driver stops and the server with it. A
+caller who is alone in the batch sees nothing wrong.
 
-Seen in the wild: the code this stage grew from returned the active list itself, and had to remove results one by
-one downstream. Mutating what one iterates over is an old trap with a new victim.
+Seen in the wild: vLLM's scheduler removed aborted requests from the list that it was looping over, skipped some, and
+went on computing them (pull request 969 walks the list backwards). When the list became a deque, the same loop raised
+(pull request 2371).
 """
 
 from ..parts import Parts

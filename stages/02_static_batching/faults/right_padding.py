@@ -5,8 +5,9 @@ of pad tokens that the model never saw in training.
 
 A user sees: good answers alone, odd ones in company, depending on whose prompt shares the batch.
 
-Seen in the wild: transformers warns "right-padding was detected" for a reason; OPT and GPT-2 tokenizers pad on the
-right unless told otherwise.
+Seen in the wild: the same prompts in a batch give other answers with padding on the right than on the left
+(transformers issue 26569). transformers warns "right-padding was detected" for this reason; OPT and GPT-2 tokenizers
+pad on the right unless told otherwise.
 """
 
 import torch
@@ -21,7 +22,7 @@ MESSAGE = "gets another answer in company than alone"
 class PadsRight(Worker):
     def pad(self, prompts: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
         padded = self.tokenizer.pad({"input_ids": prompts}, return_tensors="pt")
-        return padded["input_ids"], padded["attention_mask"]
+        return padded["input_ids"].to(self.model.device), padded["attention_mask"].to(self.model.device)
 
 
 PARTS = Parts(worker=f"{__name__}:PadsRight")

@@ -5,8 +5,10 @@ the whole event loop, not just this handler.
 
 A user sees: a server that answers nobody, not even `/health`, while anybody waits.
 
-Seen in the wild: `time.sleep` or a blocking client in an `async def` handler is the commonest asyncio mistake; the
-event loop's debug mode exists to find it ("Executing took ... seconds").
+Seen in the wild: results of a Ray Serve deployment came late, at random, because one of its coroutines slept with
+`time.sleep` (Ray issue 40328); a Socket.IO server did not hear "stop" while a handler slept (python-socketio issue
+422). asyncio's debug mode reports callbacks that take longer than 0.1 s ("Developing with asyncio", in Python's
+documentation).
 """
 
 import time

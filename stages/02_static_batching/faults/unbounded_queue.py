@@ -5,8 +5,8 @@ clients time out on answers that are still being computed for them.
 
 A user sees: under load first slowness, then time-outs for all, then a server out of memory.
 
-Seen in the wild: Ollama's limit was not applied to models already loaded (issue 7758); Triton's `max_queue_size`
-is unlimited unless set.
+Seen in the wild: Ollama's limit was not applied to models already loaded (Ollama issue 7758); Triton's `max_queue_size`
+is 0 unless set, and that means no limit (`ModelQueuePolicy`, in its model configuration).
 """
 
 from ..parts import Parts

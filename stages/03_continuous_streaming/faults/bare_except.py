@@ -1,12 +1,15 @@
 """One sequence that has left costs everybody else a token.
 
 It is routine that a sequence is gone by the time its token comes: its client hung up during the step. Looking it up
-gives None, the next attribute raises, and a bare `except` around the whole delivery prints the error and goes on with
-the next step.
+gives None, the next attribute raises, and an `except Exception` around the whole delivery prints the error and goes on
+with the next step. Whoever comes after it in the batch gets no token for this one.
 
-A user sees: now and then a word is missing from the middle of an answer, always when somebody else hangs up.
+A user sees: now and then a word is missing from the middle of an answer, always when somebody else hangs up. If it was
+the last token, the stream never ends: the scheduler is done with the sequence, and its reader waits for more.
 
-Seen in the wild: the code this stage grew from; the loop "survived" every error by dropping the rest of its batch.
+Seen in the wild: in SGLang-Omni, broad `except Exception` blocks turned an error into an empty or degraded answer with
+status 200 (sglang-omni issue 300). That who is looked up may just have left is routine: in SGLang, an abort that came
+for a finished request raised a KeyError in the loop that serves everybody (SGLang issue 21173).
 """
 
 from ..engine import Engine

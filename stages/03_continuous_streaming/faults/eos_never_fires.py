@@ -5,8 +5,9 @@ token into an empty string, so the comparison is never true.
 
 A user sees: every stream runs to its length limit, with babble after the answer, and costs the tokens of it.
 
-Seen in the wild: the code this stage grew from; half of its stop condition was dead, and only the token count ended a
-stream.
+Seen in the wild: vLLM compared stop strings with text from which special tokens had been skipped, so one that is a
+special token never matched (vLLM issue 2123); koboldcpp rendered such a token as nothing and did not stop either
+(koboldcpp issue 791).
 """
 
 from ..parts import Parts

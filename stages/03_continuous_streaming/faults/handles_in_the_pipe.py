@@ -5,8 +5,9 @@ process would mean nothing.
 
 A user sees: every request fails with "cannot pickle".
 
-Seen in the wild: the first thing that happens when streaming is added to a server whose sequences used to cross a
-process boundary whole.
+Seen in the wild: a request with an uploaded file could not reach LitServe's worker process, because the open file in it
+cannot be pickled (LitServe issue 443). That a loop cannot be called from another process at all is said in Python's
+documentation ("Developing with asyncio", concurrency and multithreading).
 """
 
 from typing import Any

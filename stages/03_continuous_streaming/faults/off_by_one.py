@@ -4,7 +4,7 @@ The limit is checked with "more than" where "as many as" was meant, so the loop 
 
 A user sees: 21 tokens for 20; a bill that never adds up, and an answer one token past the context at its very end.
 
-Seen in the wild: the code this stage grew from (`token_count > 20`).
+Seen in the wild: mistral.rs generated `max_tokens` + 1 tokens, and its usage said so (mistral.rs issue 1539).
 """
 
 from ..parts import Parts

@@ -5,8 +5,9 @@ not determine its tokens: half a character becomes U+FFFD, and pieces that the m
 
 A user sees: characters torn into replacement signs, and answers that differ from what the model says by itself.
 
-Seen in the wild: the code this stage grew from appended each decoded token to `sequence.prompt`. Chat front-ends that
-re-tokenize a conversation meet the same drift, as prefix caches that miss.
+Seen in the wild: TRL decoded each turn of a conversation and tokenized the whole of it again, so the ids it trained on
+were not the ids the model had chosen (TRL issue 5224). SGLang did it to prompts with images that had come as ids
+(SGLang pull request 26555).
 """
 
 from dataclasses import replace

@@ -5,7 +5,8 @@ asked what comes after padding.
 
 A user sees: good answers alone, nonsense in company with a longer prompt.
 
-Seen in the wild: the code this stage grew from, with OPT, whose tokenizer pads on the right unless told otherwise.
+Seen in the wild: GPT-2's next token, read at `[..., -1, :]` of a batch padded on the right, was not the one it gave
+alone, attention mask or not (transformers issue 3167). OPT's tokenizer pads on the right, too, unless told otherwise.
 """
 
 import torch
@@ -20,7 +21,7 @@ MESSAGE = "gets other tokens in company than alone"
 class PadsRight(Worker):
     def pad(self, rows: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
         padded = self.tokenizer.pad({"input_ids": rows}, return_tensors="pt")
-        return padded["input_ids"], padded["attention_mask"]
+        return padded["input_ids"].to(self.model.device), padded["attention_mask"].to(self.model.device)
 
 
 PARTS = Parts(worker=f"{__name__}:PadsRight")

@@ -3,10 +3,12 @@
 Putting from another thread completes the reader's future, but tells the loop with `call_soon`, which does not wake it.
 The loop sleeps in its selector until something else happens to come along.
 
-A user sees: a stream that stalls, and goes on when anybody else's request arrives. (Until Python 3.9 the symptom was
-an error, "got Future attached to a different loop"; queues now bind to a loop late, and the stall remains.)
+A user sees: words in lumps of about a tenth of a second. uvicorn's loop wakes ten times a second by a timer of its own,
+and finds what has piled up; anybody else's request wakes it, too. On a loop without such a timer the stream stalls.
 
-Seen in the wild: the reason for `call_soon_threadsafe`; asyncio's debug mode raises "Non-thread-safe operation" here.
+Seen in the wild: a reader that waits for an `asyncio.Queue` is never woken by a `put` from another thread (CPython
+issue 97970). ScaleLLM did it, too, until pull request 324. asyncio's debug mode raises "Non-thread-safe operation" here
+("Developing with asyncio", in Python's documentation).
 """
 
 import asyncio
@@ -33,7 +35,8 @@ PARTS = Parts(mailbox=TouchesTheQueue)
 
 
 class RunTheCoroutine:
-    """Tempting: `put` is a coroutine, so run it, on a loop made for it. The reader still sleeps on the other one."""
+    """Tempting: `put` is a coroutine, so run it, on a loop made for it. The reader still sleeps on the other one. And
+    what is posted from a thread that has a loop raises: streams end in an error event, blocking routes answer 500."""
 
     PARTS = Parts(mailbox=LoopOfItsOwn)
     TEST = TEST

@@ -5,7 +5,9 @@ and decoded to its end, for nobody.
 
 A user sees: after a burst of impatient clients the server is busy with ghosts, and everyone real waits behind them.
 
-Seen in the wild: aborts that miss the waiting queue; vLLM keeps both in mind in one `abort_requests`.
+Seen in the wild: in a fork of the ds4 server, clients that had hung up in the queue kept their place, were admitted,
+and made everybody's wait longer, which made more clients hang up (Entrpi/ds4 pull request 3). A change to SGLang spares
+requests that are aborted in its waiting queue their prefill (SGLang pull request 6855).
 """
 
 from ..engine import Engine
