@@ -1,7 +1,7 @@
 """What the routes call: finds the model's metadata, counts who waits, and asks whoever keeps the models.
 
-Knows no tensors and no HTTP. A prediction is one call from beginning to end. A stream is admitted by one call, `submit`,
-and read by another, `pieces`; its pin goes with it.
+Knows no tensors and no HTTP. A prediction is one call from beginning to end. A stream is admitted by one call,
+`submit`, and read by another, `pieces`; its pin goes with it.
 """
 
 import asyncio

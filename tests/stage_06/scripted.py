@@ -33,7 +33,7 @@ class ScriptedStreams:
     script: Script
     metadata: Any
     model: Any
-    context = 600
+    context = 2000
     streams: Any = ()
 
     def prepare(self, item: Any) -> list[int]:

@@ -11,6 +11,7 @@ from tests.serving import Stage
 from tests.stage_06.scripted import shipped
 
 stage = Stage("06_pinned_streams")
+pytestmark = pytest.mark.filterwarnings("ignore:`past_key_values` is deprecated:FutureWarning")
 PROMPTS = [
     "Count from 3 to 9:",
     "Explain the KV cache in one sentence.",

@@ -33,8 +33,8 @@ PARTS = Parts(policy=SomebodyHasToGo, residency=Kills)
 
 
 class WaitForTheStream:
-    """Tempting: kill nobody, and wait until the streams have ended. That is what stage 05 does with predictions. Here it
-    means a minute without a word, for the newcomer and for all who ask for the model that is on its way out."""
+    """Tempting: kill nobody, and wait until the streams have ended. That is what stage 05 does with predictions. Here
+    it means a minute without a word, for the newcomer and for all who ask for the model that is on its way out."""
 
     PARTS = Parts(policy=SomebodyHasToGo)
     TEST = "tests/stage_06/test_pins.py::test_nobody_waits_for_a_stream_to_end"

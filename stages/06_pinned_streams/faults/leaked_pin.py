@@ -2,7 +2,8 @@
 
 The pin is released where a stream ends, and a stream that nobody reads to its end never comes there.
 
-A user sees: after some closed tabs, no other model can be loaded any more. The server says that it is busy, and is idle.
+A user sees: after some closed tabs, no other model can be loaded any more. The server says that it is busy, and is
+idle.
 
 Seen in the wild: the same leak with another resource, KV blocks of requests that were aborted (vLLM issues 46283 and
 9428).
