@@ -143,7 +143,7 @@ VISITS: dict[str, Visit] = {
             " {latency_p50:.2f} s; the two models streamed side by side.",
             "Each prompt was computed once, and then one position a token: {positions_attended:.0f} positions for"
             " {row_steps:.0f} tokens. Compare stage 03.",
-            "There was {evictions:.0f} eviction, of the idle model that you saw first; whoever streams is never evicted."
+            "Evictions: {evictions:.0f}, of the idle model that you saw first. Whoever streams is not evicted."
             " Ask for a third model meanwhile, and you get 503 with a hint when to come back.",
             "See it break: flo run 06 --fault kill_when_full. What changed in the code: flo diff 05 06",
         ),

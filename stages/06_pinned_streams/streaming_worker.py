@@ -68,6 +68,8 @@ class StreamingWorker(Worker):
 
     def prepare(self, item: Any) -> list[int]:
         """The ids of a prompt."""
+        if any("\ud800" <= character <= "\udfff" for character in item):
+            raise Refused("must be a text, not half a surrogate pair")
         ids: list[int] = self.tokenizer(item)["input_ids"]
         if not ids:
             raise Refused("must hold at least one token")
