@@ -55,6 +55,15 @@ def classify(name: str, number: int) -> Ask:
     return Ask("/predict", json.loads(path.read_text("utf-8")), path.stem.partition("-")[2])
 
 
+STREAMERS = ("3e0f7b52-9c64-4d18-8a2b-6f5d1c90e706", "a47c18d9-52e6-4b0d-9f31-08b6d7e2c507")
+
+
+def pinned(user: int, number: int) -> Ask:
+    """The questions of stage 03, to the two ids of the model that streams: with two slots, that is all there is."""
+    asked = streamed(user, number)
+    return Ask(asked.path, {"model_id": STREAMERS[user % 2], **asked.body}, asked.expected)
+
+
 VISITS: dict[str, Visit] = {
     "01_single_request": Visit(
         samples=(
@@ -123,6 +132,20 @@ VISITS: dict[str, Visit] = {
             "Each pass moved {rows_per_forward:.1f} rows, so by rows Flo was {busy_rows:.0%} busy.",
             "The knob is --max-delay-ms: latency that is added on purpose. Try 0, and 200.",
             "See it break: flo run 05 --fault only_when_full. What changed in the code: flo diff 04 05",
+        ),
+    ),
+    "06_pinned_streams": Visit(
+        samples=(classify("iris", 0), count("/generate_stream", 3, 9, temperature=0, model_id=STREAMERS[0])),
+        question=pinned,
+        one_model=False,
+        notice=(
+            "The first piece of text came after {ttft_p50:.2f} s in the median, the whole answer after"
+            " {latency_p50:.2f} s; the two models streamed side by side.",
+            "Each prompt was computed once, and then one position a token: {positions_attended:.0f} positions for"
+            " {row_steps:.0f} tokens. Compare stage 03.",
+            "Evictions: {evictions:.0f}, of the idle model that you saw first. Whoever streams is not evicted."
+            " Ask for a third model meanwhile, and you get 503 with a hint when to come back.",
+            "See it break: flo run 06 --fault kill_when_full. What changed in the code: flo diff 05 06",
         ),
     ),
 }

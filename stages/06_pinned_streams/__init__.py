@@ -1,0 +1,1 @@
+"""Stage 06: streams and predictions pin the model that they use."""
