@@ -5,6 +5,8 @@ from importlib import import_module
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.serving import Stage
 
@@ -70,3 +72,12 @@ def test_the_counters_agree_with_the_model(worker: Any, tiny_opt: tuple[Any, Any
     assert work.positions_computed == sum(rows * columns for rows, columns in shapes)
     assert work.rows == 1
     assert work.positions_padding == work.idle_row_steps == 0
+
+
+@settings(max_examples=60, deadline=None, database=None)
+@given(st.text(min_size=1, max_size=200), st.integers(1, 3), st.booleans())
+def test_whatever_a_client_may_send_has_a_result(
+    tiny_opt: tuple[Any, Any], prompt: str, max_new_tokens: int, ignore_eos: bool
+) -> None:
+    result, _ = run(stage.worker.Worker(*tiny_opt), prompt, max_new_tokens, ignore_eos=ignore_eos)
+    assert isinstance(result, stage.sequence.Completion | stage.sequence.Refusal)

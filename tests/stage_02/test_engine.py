@@ -1,6 +1,5 @@
 """Routes, engine and driver over HTTP, with a worker that follows a script."""
 
-import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -8,23 +7,13 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.serving import Gate, Stage
+from tests.serving import Gate, Raw, Stage, eventually, wait_for, wait_healthy
 
 stage = Stage("02_static_batching")
 
 
 def ask(client: httpx.Client, prompt: str) -> httpx.Response:
     return client.post("/basic_generate", json={"prompt": prompt})
-
-
-def wait_for(client: httpx.Client, **counters: int) -> dict[str, Any]:
-    """`/stats` once its counters have these values; the requests themselves take the time."""
-    stats: dict[str, Any] = {}
-    for _ in range(10_000):
-        stats = client.get("/stats").json()
-        if all(stats[name] == value for name, value in counters.items()):
-            return stats
-    raise AssertionError(f"never saw {counters}: {stats}")
 
 
 def test_the_event_loop_runs_while_a_caller_waits(parts: Any, patience: float, scripted: Callable[..., Any]) -> None:
@@ -54,15 +43,26 @@ def test_two_callers_share_a_pass(scripted: Callable[..., Any]) -> None:
         assert (stats["passes"], stats["row_steps"]) == (2, 3)
 
 
+def test_ten_users_cost_three_passes(scripted: Callable[..., Any]) -> None:
+    """Ten callers, each with a connection and a request of its own, who wait at the same time."""
+    with ThreadPoolExecutor(11) as pool, Gate() as gate, scripted(stage.parts.Parts()) as client:
+        held = pool.submit(ask, client, f"hold {gate.port}")
+        gate.wait()
+        ten = [pool.submit(ask, client, f"user {number}") for number in range(10)]
+        wait_for(client, queued=10)
+        gate.open()
+        assert held.result(30).status_code == 200
+        assert [call.result(30).json()["generated_text"] for call in ten] == [f"user {number}" for number in range(10)]
+        stats = client.get("/stats").json()
+        assert (stats["passes"] - 1, stats["row_steps"] - 1) == (3, 10)
+
+
 def test_each_sequence_runs_once(parts: Any, scripted: Callable[..., Any]) -> None:
     with ThreadPoolExecutor() as pool, Gate() as gate, scripted(parts) as client:
         calls = [pool.submit(ask, client, f"hold {gate.port}")]
         gate.wait()
         calls.append(pool.submit(ask, client, "second"))
-        arrived = 0
-        while arrived < 2:
-            stats = client.get("/stats").json()
-            arrived = stats["queued"] + stats["running"]
+        eventually(lambda: sum(client.get("/stats").json()[where] for where in ("queued", "running")) >= 2, "both")
         gate.open_for_good()
         for call in calls:
             call.result(30)
@@ -108,11 +108,7 @@ def test_who_hangs_up_in_the_queue_costs_no_pass(scripted: Callable[..., Any]) -
     with ThreadPoolExecutor() as pool, Gate() as gate, scripted(stage.parts.Parts()) as client:
         held = pool.submit(ask, client, f"hold {gate.port}")
         gate.wait()
-        address = (client.base_url.host, client.base_url.port or 0)
-        body = b'{"prompts": ["gone", "gone too"]}'
-        head = f"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
-        with socket.create_connection(address) as connection:
-            connection.sendall(head.encode() + b"\r\n\r\n" + body)
+        with Raw(client, "/generate", b'{"prompts": ["gone", "gone too"]}'):
             wait_for(client, queued=2)
         wait_for(client, queued=0)
         gate.open()
@@ -122,13 +118,14 @@ def test_who_hangs_up_in_the_queue_costs_no_pass(scripted: Callable[..., Any]) -
 
 def test_who_hangs_up_in_a_pass_disturbs_nobody(scripted: Callable[..., Any]) -> None:
     with ThreadPoolExecutor() as pool, Gate() as gate, scripted(stage.parts.Parts()) as client:
-        with pytest.raises(httpx.ReadTimeout):
-            client.post("/basic_generate", json={"prompt": f"hold {gate.port}"}, timeout=0.3)
-        gate.wait()
+        with Raw(client, "/basic_generate", f'{{"prompt": "hold {gate.port}"}}'.encode()):
+            gate.wait()
+        eventually(lambda: client.get("/stats").json()["requests"]["hung_up"] == 1, "the hang-up")
         following = pool.submit(ask, client, "hello")
         wait_for(client, queued=1)
         gate.open()
         assert following.result(30).json() == {"generated_text": "hello"}
+        assert wait_for(client, running=0)["requests"] == {"completed": 1, "refused": 0, "failed": 0, "hung_up": 1}
 
 
 def test_a_lost_child_fails_its_batch_and_the_next_one_works(scripted: Callable[..., Any]) -> None:
@@ -136,9 +133,7 @@ def test_a_lost_child_fails_its_batch_and_the_next_one_works(scripted: Callable[
         died = client.post("/generate", json={"prompts": ["hello", "die"]})
         assert died.status_code == 503
         assert int(died.headers["Retry-After"]) >= 1
-        for _ in range(10_000):
-            if client.get("/health").status_code == 200:
-                break
+        wait_healthy(client)
         assert ask(client, "hello").json() == {"generated_text": "hello"}
 
 

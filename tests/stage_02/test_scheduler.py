@@ -76,39 +76,6 @@ def test_a_dropped_sequence_never_runs(parts: Any) -> None:
     assert scheduler.schedule() == []
 
 
-def run(scheduler: Any, lengths: dict[str, float], arrivals: list[tuple[float, str]]) -> dict[str, tuple[float, float]]:
-    """Static batches under a fake clock: when each sequence started and ended; a pass lasts as its longest row."""
-    now, times, arrivals = 0.0, {}, sorted(arrivals)
-    while True:
-        while arrivals and arrivals[0][0] <= now:
-            scheduler.add(sequences(arrivals.pop(0)[1]))
-        if not (batch := scheduler.schedule()):
-            if not arrivals:
-                return times
-            now = arrivals[0][0]
-            continue
-        end = now + max(lengths[sequence.prompt] for sequence in batch)
-        for sequence in batch:
-            times[sequence.prompt] = (now, end)
-            scheduler.finish(sequence)
-        now = end
-
-
-def test_six_requests_on_four_slots() -> None:
-    """The seed's timeline: E and F start when the longest of A to D ends."""
-    scheduler = stage.scheduler.Scheduler(batch_size=4, max_queue=128)
-    lengths = {"A": 3.0, "B": 8.0, "C": 2.0, "D": 5.0, "E": 4.0, "F": 2.0}
-    times = run(scheduler, lengths, [(0.0, name) for name in "ABCDEF"])
-    assert {times[name] for name in "ABCD"} == {(0.0, 8.0)}
-    assert times["E"] == times["F"] == (8.0, 12.0)
-
-
-def test_who_arrives_one_second_into_a_batch_waits_for_all_of_it() -> None:
-    scheduler = stage.scheduler.Scheduler(batch_size=4, max_queue=128)
-    times = run(scheduler, {"A": 6.4, "B": 0.1}, [(0.0, "A"), (1.0, "B")])
-    assert times["B"][0] - 1.0 == pytest.approx(5.4)
-
-
 @given(st.lists(st.tuples(st.sampled_from(["add", "schedule", "finish", "drop"]), st.integers(0, 9)), max_size=60))
 def test_nothing_is_lost_and_nothing_runs_twice(moves: list[tuple[str, int]]) -> None:
     scheduler = stage.scheduler.Scheduler(batch_size=3, max_queue=8)

@@ -22,7 +22,7 @@ def test_64_prompts_come_back_in_the_order_asked(client: httpx.Client) -> None:
     assert answer.json() == {"generated_texts": [expected for _, expected in pairs]}
 
 
-def test_ten_users_cost_three_passes(client: httpx.Client) -> None:
+def test_ten_prompts_cost_three_passes(client: httpx.Client) -> None:
     pairs = [counting(start, start + 3) for start in range(10)]
     before = client.get("/stats").json()
     answer = client.post("/generate", json={"prompts": [prompt for prompt, _ in pairs]})

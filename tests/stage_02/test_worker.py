@@ -4,6 +4,8 @@ from importlib import import_module
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.serving import Stage
 
@@ -69,3 +71,15 @@ def test_the_counters_agree_with_the_model(worker: Any, tiny_opt: tuple[Any, Any
     assert work.positions_computed == sum(step.numel() for step in ids)
     assert work.positions_padding == int((ids[0] == tiny_opt[1].pad_token_id).sum()) > 0
     assert work.idle_row_steps == sum(work.forward_passes - result.tokens for result in results)
+
+
+@settings(max_examples=40, deadline=None, database=None)
+@given(st.lists(st.text(min_size=1, max_size=200), min_size=1, max_size=4), st.integers(1, 3), st.booleans())
+def test_whatever_a_client_may_send_has_a_result(
+    tiny_opt: tuple[Any, Any], prompts: list[str], max_new_tokens: int, ignore_eos: bool
+) -> None:
+    worker = stage.worker.Worker(*tiny_opt)
+    results, _ = worker.execute(batch(*prompts, max_new_tokens=max_new_tokens, ignore_eos=ignore_eos))
+    assert len(results) == len(prompts)
+    for result in results:
+        assert isinstance(result, stage.sequence.Completion | stage.sequence.Refusal)
