@@ -55,6 +55,8 @@ class Output(msgspec.Struct, frozen=True):
     finish_reason: str | None = None
     """"stop" (its stop token, which is the last id), "length" or "error" """
     error: str | None = None
+    error_kind: str = "failed"
+    """"invalid" (it could never be served, or its id is in use), "full" (too many wait) or "failed" (its step raised)"""
     logprobs: list[Logprobs] | None = None
     cached_tokens: int = 0
     """prompt tokens that a prefix hit spared, told with the first output"""
