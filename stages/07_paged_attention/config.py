@@ -6,6 +6,10 @@ Plain data: it crosses into the engine core's process, and from there into the w
 from dataclasses import dataclass
 
 
+class Unusable(Exception):
+    """The engine cannot be built from its settings, and trying again would not help."""
+
+
 @dataclass(frozen=True)
 class EngineConfig:
     """One engine's settings. Raises `ValueError` with the flag's name and its limit."""
@@ -51,6 +55,11 @@ class EngineConfig:
         if not 0 < self.gpu_memory_utilization <= 1:
             raise ValueError(
                 f"--gpu-memory-utilization must be above 0 and at most 1, not {self.gpu_memory_utilization}"
+            )
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            raise ValueError(
+                f"--max-num-batched-tokens ({self.max_num_batched_tokens}) must be at least --max-num-seqs"
+                f" ({self.max_num_seqs}): whoever runs gets a token in every step"
             )
         for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:

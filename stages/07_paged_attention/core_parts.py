@@ -18,6 +18,7 @@ class CoreParts:
     block_pool: str = f"{__package__}.block_pool:BlockPool"
     worker: str = f"{__package__}.worker:Worker"
     model_runner: str = f"{__package__}.model_runner:ModelRunner"
+    super_sequence: str = f"{__package__}.super_sequence:SuperSequence"
     attention: str | None = None
     """None is the one that `--attention-backend` names"""
     sampler: str = f"{__package__}.sampler:Sampler"

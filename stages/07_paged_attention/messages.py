@@ -56,7 +56,7 @@ class Output(msgspec.Struct, frozen=True):
     """"stop" (its stop token, which is the last id), "length" or "error" """
     error: str | None = None
     error_kind: str = "failed"
-    """"invalid" (it could never be served, or its id is in use), "full" (too many wait) or "failed" (its step raised)"""
+    """"invalid" (can never be served, or its id is in use), "full" (too many wait) or "failed" (its step raised)"""
     logprobs: list[Logprobs] | None = None
     cached_tokens: int = 0
     """prompt tokens that a prefix hit spared, told with the first output"""
@@ -97,6 +97,7 @@ class Ready(msgspec.Struct, tag=True, frozen=True):
     num_blocks: int
     max_model_len: int
     stop_token_ids: list[int]
+    vocab_size: int = 0
 
 
 class Dead(msgspec.Struct, tag=True, frozen=True):
