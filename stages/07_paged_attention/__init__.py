@@ -1,1 +1,1 @@
-"""Stage 03: every step is a new batch, and every token finds its way home."""
+"""Stage 07: a KV cache in pages, and the whole path of a request through an engine."""
