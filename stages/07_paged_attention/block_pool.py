@@ -7,14 +7,17 @@ again; the least recently used one is taken when no free one is left). At all ti
 
 from collections import OrderedDict, deque
 
+NOBODY = 0
+"""A block that is never handed out: whatever pads a table or a batch points there (vLLM's null block)."""
+
 
 class BlockPool:
-    """`num_blocks` blocks, numbered from 0."""
+    """`num_blocks` blocks, numbered from 1."""
 
     def __init__(self, num_blocks: int) -> None:
         self.num_blocks = num_blocks
-        self.references = [0] * num_blocks
-        self._free = deque(range(num_blocks))
+        self.references = [0] * (num_blocks + 1)
+        self._free = deque(range(1, num_blocks + 1))
         self._cached: OrderedDict[int, None] = OrderedDict()  # least recently used first
         self._hash_of: dict[int, bytes] = {}
         self._block_of: dict[bytes, int] = {}

@@ -23,7 +23,7 @@ class Sockets:
 
     def __init__(self, input_address: str, output_address: str) -> None:
         self._context = zmq.Context()
-        self._incoming: queue.SimpleQueue[Add | Abort] = queue.SimpleQueue()
+        self._incoming: queue.SimpleQueue[Add | Abort | Exception] = queue.SimpleQueue()
         self._outgoing: queue.SimpleQueue[Outputs | Ready | Dead | None] = queue.SimpleQueue()
         self._output = threading.Thread(target=self._send, args=(output_address,), name="output", daemon=True)
         self._input = threading.Thread(target=self._receive, args=(input_address,), name="input", daemon=True)
@@ -31,11 +31,14 @@ class Sockets:
         self._input.start()
 
     def messages(self, wait: bool) -> list[Add | Abort]:
-        """All messages that have come; with `wait`, at least one."""
-        found = [self._incoming.get()] if wait else []
+        """All messages that have come; with `wait`, at least one. Raises what made one unreadable."""
+        found: list[Add | Abort] = []
         with suppress(queue.Empty):
             while True:
-                found.append(self._incoming.get_nowait())
+                message = self._incoming.get(block=wait and not found)
+                if isinstance(message, Exception):
+                    raise message
+                found.append(message)
         return found
 
     def send(self, message: Outputs | Ready | Dead) -> None:
@@ -45,15 +48,21 @@ class Sockets:
     def close(self) -> None:
         """Send what is left, then end both threads."""
         self._outgoing.put(None)
-        self._output.join()
-        self._context.destroy(linger=LINGER)
+        self._output.join(LINGER / 1000)
+        if not self._output.is_alive():  # else nobody listens any more
+            self._context.term()
+            self._input.join()
 
     def _receive(self, address: str) -> None:
         decoder = msgspec.msgpack.Decoder(Add | Abort)
         with suppress(zmq.ContextTerminated), self._context.socket(zmq.PULL) as socket:
             socket.connect(address)
             while True:
-                self._incoming.put(decoder.decode(socket.recv()))
+                frame = socket.recv()
+                try:
+                    self._incoming.put(decoder.decode(frame))
+                except msgspec.DecodeError as exc:
+                    self._incoming.put(exc)
 
     def _send(self, address: str) -> None:
         encoder = msgspec.msgpack.Encoder()

@@ -13,6 +13,7 @@ from dataclasses import replace
 import torch
 
 from .attention import Paged
+from .block_pool import NOBODY
 from .model_runner import Inputs, ModelRunner
 from .super_sequence import SuperSequence
 
@@ -30,17 +31,15 @@ class DecodeGraphs:
 
     def __init__(self, runner: ModelRunner, max_num_seqs: int, max_blocks: int) -> None:
         self.runner = runner
-        self.trash_block = runner.trash_block
-        self.trash_slot = runner.trash_block * runner.block_size
         self.sizes = graph_sizes(max_num_seqs)
         self.replays: dict[int, Callable[[], torch.Tensor]] = {}
         self.memory = None
         largest, device = self.sizes[-1], runner.device
         self.token_ids = torch.zeros(largest, dtype=torch.int64, device=device)
         self.positions = torch.zeros(largest, dtype=torch.int64, device=device)
-        self.slots = torch.full((largest,), self.trash_slot, dtype=torch.int64, device=device)
+        self.slots = torch.zeros(largest, dtype=torch.int64, device=device)
         self.seq_lens = torch.ones(largest, dtype=torch.int32, device=device)
-        self.tables = torch.full((largest, max_blocks), self.trash_block, dtype=torch.int32, device=device)
+        self.tables = torch.zeros((largest, max_blocks), dtype=torch.int32, device=device)
 
     @torch.inference_mode()
     def capture(self) -> None:
@@ -76,25 +75,25 @@ class DecodeGraphs:
         return self.replays[size]()[pack.last]
 
     def pad(self, pack: SuperSequence, size: int) -> SuperSequence:
-        """The step with rows that are nobody's, up to `size`: one token each, in the trash block."""
+        """The step with rows that are nobody's, up to `size`: one token each, in block 0."""
         more = size - len(pack.rows)
-        nobody = replace(pack.rows[0], request_id="", block_ids=[self.trash_block], position=0, samples=False)
+        nobody = replace(pack.rows[0], request_id="", block_ids=[NOBODY], position=0, samples=False)
         return replace(
             pack,
             rows=[*pack.rows, *[nobody] * more],
             token_ids=[*pack.token_ids, *[0] * more],
             positions=[*pack.positions, *[0] * more],
-            slots=[*pack.slots, *[self.trash_slot] * more],
+            slots=[*pack.slots, *[NOBODY * self.runner.block_size] * more],
             query_starts=list(range(size + 1)),
             seq_lens=[*pack.seq_lens, *[1] * more],
-            block_tables=[*pack.block_tables, *[[self.trash_block]] * more],
+            block_tables=[*pack.block_tables, *[[NOBODY]] * more],
             num_decodes=size,
         )
 
     def fill(self, pack: SuperSequence) -> None:
         """Copy a padded step into the buffers, and clear the table columns that the last one left."""
         size, widest = len(pack.rows), self.tables.shape[1]
-        tables = [[*table, *[self.trash_block] * (widest - len(table))] for table in pack.block_tables]
+        tables = [[*table, *[NOBODY] * (widest - len(table))] for table in pack.block_tables]
         for buffer, values in (
             (self.token_ids, pack.token_ids),
             (self.positions, pack.positions),

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from .attention import NAME, Attention, Paged
+from .block_pool import NOBODY
 from .sampler import Sampler
 from .step import Result, Row
 from .super_sequence import SuperSequence
@@ -31,10 +32,7 @@ class Inputs:
 
 
 class ModelRunner:
-    """Runs a Hugging Face causal LM over a pool of `num_blocks` blocks, and one more that is nobody's.
-
-    That last block, `trash_block`, takes what the padding rows of captured graphs write.
-    """
+    """Runs a Hugging Face causal LM over a pool of `num_blocks` blocks, and block 0 before them, which is nobody's."""
 
     def __init__(
         self,
@@ -49,7 +47,6 @@ class ModelRunner:
         self.model = model
         self.device = model.device
         self.block_size = block_size
-        self.trash_block = num_blocks
         self.attention = attention
         self.sampler = sampler
         self.super_sequence = super_sequence
@@ -75,7 +72,7 @@ class ModelRunner:
     def inputs(self, pack: SuperSequence) -> Inputs:
         """The super sequence as tensors on the device."""
         widest = max(len(table) for table in pack.block_tables)
-        tables = [[*table, *[self.trash_block] * (widest - len(table))] for table in pack.block_tables]
+        tables = [[*table, *[NOBODY] * (widest - len(table))] for table in pack.block_tables]
         starts, first = pack.query_starts, pack.num_decodes
         lengths = [end - start for start, end in pairwise(starts)]
         paged = Paged(

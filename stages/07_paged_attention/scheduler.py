@@ -70,7 +70,7 @@ class Scheduler:
         """Queue a request. Raises `NeverFits` or `QueueFull`; it is not queued then."""
         if request.request_id in self.requests:
             raise NeverFits(f"a request with id {request.request_id} is in progress")
-        if reason := self.limits.refusal(request.token_ids, request.sampling):
+        if reason := self.refusal(request):
             raise NeverFits(reason)
         if len(self.waiting) >= self.max_queue:
             raise QueueFull(f"the queue is full ({len(self.waiting)} of {self.max_queue} waiting)")
@@ -146,6 +146,10 @@ class Scheduler:
         count = min(budget, request.num_tokens - request.num_computed_tokens)
         step.scheduled.append((request, count))
         return count
+
+    def refusal(self, request: Request) -> str | None:
+        """Why a request could not be served even if it ran alone; None if it could."""
+        return self.limits.refusal(request.token_ids, request.sampling)
 
     def headroom(self) -> int:
         """Blocks that must be left when one more is admitted: one for each that runs then, none if it runs alone."""

@@ -89,10 +89,10 @@ class Worker:
             elsewhere = total - free - torch.cuda.memory_reserved()  # other processes, and what CUDA itself takes
             budget = int(total * self.config.gpu_memory_utilization) - elsewhere - torch.cuda.max_memory_allocated()
             torch.cuda.empty_cache()
-        if budget < block_bytes:
+        if budget < 2 * block_bytes:
             share = self.config.gpu_memory_utilization
             raise Unusable(f"--gpu-memory-utilization {share} leaves no room for a single KV cache block")
-        return budget // block_bytes - 1  # the trash block
+        return budget // block_bytes - 1  # block 0 is nobody's
 
     def full_step(self, runner: Any) -> None:
         """The step that needs the most memory: as many tokens and as many rows as may be."""
@@ -100,5 +100,5 @@ class Worker:
         length = -(-self.config.max_num_batched_tokens // count)
         blocks = -(-length // size)
         greedy = SamplingParams(max_tokens=1)
-        table = list(range(blocks))
+        table = list(range(1, blocks + 1))
         runner(blocks).execute([Row(str(i), [0] * length, 0, table, True, 0, greedy) for i in range(count)])
