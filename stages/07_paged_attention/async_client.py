@@ -21,6 +21,7 @@ from .config import EngineConfig
 from .core_link import CoreLink, CoreLost
 from .core_parts import CoreParts
 from .errors import EngineDead, QueueFull, Refused
+from .limits import Limits
 from .messages import Abort, Add, CoreStats, Outputs, Ready
 from .router import Router
 from .trace import Tracer
@@ -43,7 +44,7 @@ class AsyncClient:
         self.deadline = deadline
         self.router = router
         self.trace = trace
-        self.limits: Ready | None = None  # what the first core said that it can hold
+        self.limits: Limits | None = None  # of one core: the first that was ready
         self.failure: str | None = None
         self.on_outputs: Callable[[Outputs], object] = lambda _: None
         self.on_lost: Callable[[list[str], str], object] = lambda *_: None
@@ -177,7 +178,8 @@ class AsyncClient:
         with self._lock:
             self._links[core], link.ready = link, ready
             self.router.report(core, 0, 0)
-            self.limits = self.limits or ready
+            sizes = ready.max_model_len, ready.block_size, ready.num_blocks, ready.vocab_size
+            self.limits = self.limits or Limits(*sizes)
             if len(self._links) == len(self.router.loads):
                 self._settled.set()
 

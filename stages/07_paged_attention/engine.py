@@ -7,7 +7,7 @@ the client's thread, and they do no more than to hand their arguments over to th
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -106,13 +106,13 @@ class Engine:
         requests: list[Add] = []
         for name, prompt in prompts.items():
             ids = await self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
-            sampling = msgspec.structs.replace(wish.sampling, max_tokens=self.new_tokens(name, ids, wish))
+            sampling = self.sampling(name, ids, wish)
             seed = random.randrange(SEEDS) if wish.seed is None else wish.seed
             for number in range(wish.n):
                 index = len(requests)
                 one = f"{generation.request_id}-{index}"
-                sampling = msgspec.structs.replace(sampling, seed=(seed + number) % SEEDS)
-                requests.append(Add(one, ids, sampling, arrived))
+                seeded = msgspec.structs.replace(sampling, seed=(seed + number) % SEEDS)
+                requests.append(Add(one, ids, seeded, arrived))
                 choice = Choice(one, index, ids, self.tokenizer.detokenizer(), self.stops(wish.stop))
                 generation.choices.append(choice)
                 self.trace.instant("tokenized", request_id=one, prompt=prompt, prompt_ids=ids)
@@ -123,29 +123,17 @@ class Engine:
         """The id by which server and cores know a request: clients may repeat theirs, so it gets a part of our own."""
         return f"{request_id}-{uuid4().hex[:8]}" if request_id else uuid4().hex
 
-    def new_tokens(self, name: str, ids: Sequence[int], wish: Wish) -> int:
-        """How many tokens this prompt may get. Raises `Refused`, with both numbers, for what can never fit."""
-        limits = self.client.limits
+    def sampling(self, name: str, ids: list[int], wish: Wish) -> SamplingParams:
+        """How to sample for this prompt. Raises `Refused`, with both numbers, for what can never fit."""
+        limits, new = self.client.limits, wish.sampling.max_tokens
         if not limits:
             raise EngineDead("the model is being loaded", retry_after=1)
-        try:
-            if not ids:
-                raise Refused(f"{name}: at least 1 token is needed, there are 0", field=name)
-            if strange := [token for token in ids if not 0 <= token < (limits.vocab_size or SEEDS)]:
-                raise Refused(f"{name}: token {strange[0]}; ids go from 0 to {limits.vocab_size - 1}", field=name)
-            pool, longest = limits.num_blocks * limits.block_size, limits.max_model_len
-            new = wish.sampling.max_tokens or max(1, min(longest, pool + 1) - len(ids))
-            total, blocks = len(ids) + new, -(-(len(ids) + new - 1) // limits.block_size)
-            if total > longest:
-                asked = f"{len(ids)} prompt tokens and {new} new ones are {total}"
-                raise Refused(f"{name}: {asked}; the model takes at most {longest}", field=name)
-            if blocks > limits.num_blocks:  # the last token's keys and values are never needed
-                asked = f"{total} tokens need {blocks} blocks of {limits.block_size}"
-                raise Refused(f"{name}: {asked}; the KV cache has {limits.num_blocks}", field=name)
-        except Refused:
+        longest = min(limits.max_model_len, limits.num_blocks * limits.block_size + 1)
+        sampling = msgspec.structs.replace(wish.sampling, max_tokens=new or max(1, longest - len(ids)))
+        if reason := limits.refusal(ids, sampling):
             self.metrics.requests["refused"] += 1
-            raise
-        return new
+            raise Refused(f"{name}: {reason}", field=name)
+        return sampling
 
     def send(self, generation: Generation, requests: list[Add]) -> None:
         """Send the requests of one caller to the cores, all or none."""

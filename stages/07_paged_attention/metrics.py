@@ -13,7 +13,8 @@ from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from .messages import CoreStats, Ready
+from .limits import Limits
+from .messages import CoreStats
 from .output_handler import Choice, Delta
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -27,7 +28,7 @@ class Metrics(Collector):
     """One for each app, with a registry of its own. `cores()` is what they said last, `limits()` what one holds."""
 
     def __init__(
-        self, model: str, cores: Callable[[], dict[int, CoreStats]], limits: Callable[[], Ready | None], now: float
+        self, model: str, cores: Callable[[], dict[int, CoreStats]], limits: Callable[[], Limits | None], now: float
     ) -> None:
         self.model, self.cores, self.limits, self.began = model, cores, limits, now
         self.requests = Counter(completed=0, refused=0, failed=0, hung_up=0)
@@ -73,17 +74,20 @@ class Metrics(Collector):
         work = Counter[str]()
         for stats in cores.values():
             work.update(stats.work)
-        forwards, seconds = work["forward_passes"], work["forward_seconds"]
-        rows_per_forward = work["row_steps"] / forwards if forwards else 0.0
+        forwards = work["forward_passes"]
+        rows_per_forward = work["rows"] / forwards if forwards else 0.0
         return {
             "requests": dict(self.requests),
             "running": total("running"),
             "queued": total("waiting"),
             **{name: total(name) for name in TOTALS},
             **work,
+            "passes": work["steps"],
+            "row_steps": work["rows"],
+            "forward_seconds": work["run_seconds"],
             "rows_per_forward": rows_per_forward,
             "busy_rows": rows_per_forward / CAPACITY,
-            "busy_time": seconds / (now - self.began) if now > self.began else 0.0,
+            "busy_time": work["run_seconds"] / (now - self.began) if now > self.began else 0.0,
             "cores": {core: msgspec.to_builtins(stats) for core, stats in cores.items()},
         }
 

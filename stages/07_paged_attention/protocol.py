@@ -18,7 +18,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from .engine import Prompt, Wish
-from .errors import Refused
+from .errors import MAX_BODY, Refused
 from .messages import SamplingParams
 
 NEUTRAL: dict[str, Any] = {
@@ -33,6 +33,7 @@ NEUTRAL: dict[str, Any] = {
     "tools": [],
 }
 """options that this server does not have, and what says so"""
+Unicode = Annotated[str, Field(max_length=MAX_BODY)]  # any limit has pydantic look for halves of surrogate pairs
 Text = Annotated[str, Field(min_length=1)]
 Ids = list[Annotated[int, Field(ge=0)]]
 
@@ -122,7 +123,7 @@ class Completion(Generate):
     """The body of `POST /v1/completions`."""
 
     prompt: Annotated[
-        str | Ids | list[str] | list[Ids], plainly("should be text, a list of token ids, or a list of either")
+        Unicode | Ids | list[Unicode] | list[Ids], plainly("should be text, a list of token ids, or a list of either")
     ] = Field(examples=["Count from 3 to 9:"])
     logprobs: int | None = Field(None, ge=0, le=20, description="how many of the likeliest tokens to report")
 
@@ -144,15 +145,15 @@ class TextPart(Body):
     """A piece of a message."""
 
     type: Literal["text"]
-    text: str
+    text: Unicode
 
 
 class Message(Body):
     """One turn of a chat."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: Annotated[str | list[TextPart], plainly('should be text, or parts of {"type": "text", "text": ...}')]
-    name: str | None = None
+    content: Annotated[Unicode | list[TextPart], plainly('should be text, or parts of {"type": "text", "text": ...}')]
+    name: Unicode | None = None
 
     def plain(self) -> dict[str, str]:
         """As templates know it."""

@@ -29,9 +29,10 @@ class Cores:
 
     def __init__(
         self,
+        *,
         manual: bool = False,
         num_blocks: int = 256,
-        max_model_len: int = 1024,
+        longest: int = 1024,
         losses: dict[int, Any] | None = None,
     ) -> None:
         self.manual, self.num_blocks, self.longest = manual, num_blocks, longest
@@ -70,14 +71,19 @@ class ScriptedCore(threading.Thread):
     def step(self, times: int = 1) -> None:
         """Let it take a step, and wait until it has."""
         for _ in range(times):
-            steps = self.steps
+            goal = self.steps + 1
             self._go.release()
-            self.wait(lambda: self.steps > steps)
+            self.wait(lambda goal=goal: self.steps >= goal)
 
     def wait(self, until: Callable[[], bool]) -> None:
         """Wait until something holds; looked at whenever a message came or a step was taken."""
         with self._changed:
             assert self._changed.wait_for(until, WAIT), f"the core never saw it; it got {self.received}"
+
+    def look(self) -> None:
+        """Have whoever waits look again."""
+        with self._changed:
+            self._changed.notify_all()
 
     def wait_for(self, kind: str, times: int = 1) -> list[Any]:
         """Wait for as many messages of a kind, "Add" or "Abort"."""
@@ -114,8 +120,11 @@ class ScriptedCore(threading.Thread):
         self.say(messages.Ready(self.core, BLOCK, self.cores.num_blocks, self.cores.longest, [STOP], VOCABULARY))
         decode = msgspec.msgpack.Decoder(messages.Add | messages.Abort).decode
         while not self._killed.is_set():
+            came = len(self.received)
             while self.input.poll(0 if self.busy() else 5):
                 self.take(decode(self.input.recv()))
+            if len(self.received) > came and not self.mute:
+                self.say(self.report([]))
             if self.busy() and not self.turn():
                 return None
         return None
@@ -158,16 +167,25 @@ class ScriptedCore(threading.Thread):
                     return True
             outputs.append(self.next(request))
         self.steps += 1
-        blocks = sum(-(-len(request.prompt_token_ids) // BLOCK) for request in self.running)
-        stats = stage.messages.CoreStats(
-            running=len(self.running), waiting=len(self.waiting), blocks_used=blocks,
-            blocks_free=self.cores.num_blocks - blocks, prefix_queries=32, prefix_hits=16, preemptions=2,
-            work={"steps": self.steps, "forward_passes": self.steps},
-        )  # fmt: skip
-        self.say(stage.messages.Outputs(self.core, outputs, stats))
-        with self._changed:
-            self._changed.notify_all()
+        self.say(self.report(outputs))
+        self.look()
         return True
+
+    def report(self, outputs: list[Any]) -> Any:
+        """What goes out after a step, and after messages that came in."""
+        blocks = sum(-(-len(request.prompt_token_ids) // BLOCK) for request in self.running)
+        work = {"steps": self.steps, "forward_passes": self.steps, "rows": sum(self.done.values()), "run_seconds": 0.0}
+        stats = stage.messages.CoreStats(
+            running=len(self.running),
+            waiting=len(self.waiting),
+            blocks_used=blocks,
+            blocks_free=self.cores.num_blocks - blocks,
+            prefix_queries=32,
+            prefix_hits=16,
+            preemptions=2,
+            work=work,
+        )
+        return stage.messages.Outputs(self.core, outputs, stats)
 
     def next(self, request: Any) -> Any:
         """The next token of one request; takes it out when it has ended."""
@@ -184,10 +202,7 @@ class ScriptedCore(threading.Thread):
         likely = sampling.logprobs
         told = None
         if likely is not None:
-            told = [
-                stage.messages.Logprobs(
-                    -0.5, [token, *range(3, 2 + likely)][:likely], [-0.5 - n for n in range(likely)]
-                )
-            ]
+            likeliest = [token, *range(3, 2 + likely)][:likely]
+            told = [stage.messages.Logprobs(-0.5, likeliest, [-0.5 - place for place in range(likely)])]
         cached = 16 if count == 1 and len(ids) > 16 else 0
         return stage.messages.Output(request.request_id, [token], reason, logprobs=told, cached_tokens=cached)
