@@ -1,6 +1,7 @@
 """Every stage's own OpenAPI description, fuzzed over a scripted worker: no 5xx that is not documented, no crash."""
 
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,9 @@ EXAMPLES = 40
 
 @pytest.mark.parametrize("name", STAGES)
 def test_no_undocumented_server_error(name: str) -> None:
-    stage = Stage(name)
-    worker = f"tests.stage_{name[:2]}.scripted:Worker"
-    app = stage.server.create_app(stage.settings.Settings(), replace(stage.parts.Parts(), worker=worker))
+    stage, scripted = Stage(name), f"tests.stage_{name[:2]}.scripted"
+    players = getattr(import_module(scripted), "PLAYERS", {"worker": f"{scripted}:Worker"})
+    app = stage.server.create_app(stage.settings.Settings(), replace(stage.parts.Parts(), **players))
     with serving(app) as client:
         schema = schemathesis.openapi.from_url(f"{client.base_url}/openapi.json")
         for operation in schema.get_all_operations():

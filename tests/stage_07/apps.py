@@ -9,7 +9,7 @@ import httpx
 from openai import OpenAI
 
 from tests.serving import Stage, serving
-from tests.stage_07.scripted_core import Cores
+from tests.stage_07.scripted import Cores
 
 stage = Stage("07_paged_attention")
 

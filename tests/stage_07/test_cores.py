@@ -10,7 +10,7 @@ import pytest
 
 from tests.serving import Stage, serving
 from tests.stage_07.apps import app_of, openai_for, scripted, wait_for, wait_until
-from tests.stage_07.scripted_core import Cores
+from tests.stage_07.scripted import Cores
 
 stage = Stage("07_paged_attention")
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import ROOT
 from tests.serving import Stage
-from tests.stage_07.scripted_core import STOP
+from tests.stage_07.scripted import STOP
 
 stage = Stage("07_paged_attention")
 MODEL = str(ROOT / "models" / "tiny-opt")

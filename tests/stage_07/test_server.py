@@ -15,7 +15,7 @@ from openai import OpenAI
 from tests.conftest import ROOT
 from tests.serving import Stage
 from tests.stage_07.apps import openai_for, scripted, wait_for
-from tests.stage_07.scripted_core import TOKENIZER, Cores
+from tests.stage_07.scripted import TOKENIZER, Cores
 
 stage = Stage("07_paged_attention")
 MODEL = str(ROOT / "models" / "tiny-opt")

@@ -206,3 +206,7 @@ class ScriptedCore(threading.Thread):
             told = [stage.messages.Logprobs(-0.5, likeliest, [-0.5 - place for place in range(likely)])]
         cached = 16 if count == 1 and len(ids) > 16 else 0
         return stage.messages.Output(request.request_id, [token], reason, logprobs=told, cached_tokens=cached)
+
+
+PLAYERS = {"launch": Cores()}
+"""the parts that a whole app is scripted with"""
