@@ -143,7 +143,8 @@ class AsyncClient:
         """Start a core, pass on what it says until it is lost, start another. Return when there is no point."""
         starts = losses = 0
         while not self.failure:
-            link, reason, unusable = CoreLink(context, directory), "the server is closing", False
+            link = CoreLink(context, directory, lambda: self._retire(core))
+            reason, unusable = "the server is closing", False
             try:
                 link.start(lambda into, out: self._launch(core, into, out))
                 await self._pass_on(core, link)
@@ -155,7 +156,8 @@ class AsyncClient:
                         reason if unusable else f"an engine core was lost {starts} times at its start: {reason}"
                     )
             finally:
-                self._farewell(core, link, self.failure or reason)
+                self._retire(core)
+                self._farewell(link, self.failure or reason)
                 await link.close()
             if not self.failure:
                 await asyncio.sleep(min(5.0, 0.05 * 2**losses))
@@ -185,15 +187,20 @@ class AsyncClient:
 
     def _take(self, core: int, link: CoreLink, message: Outputs) -> None:
         with self._lock:
-            self.router.report(core, message.stats.waiting, message.stats.running)
+            if not link.lost:
+                self.router.report(core, message.stats.waiting, message.stats.running)
             link.stats = message.stats
             link.requests -= {output.request_id for output in message.outputs if output.finish_reason}
         self.trace.replay(message.events)
         self.on_outputs(message)
 
-    def _farewell(self, core: int, link: CoreLink, reason: str) -> None:
+    def _retire(self, core: int) -> None:
+        """It takes no more requests. Those that it has are failed a moment later, when its last words are in."""
         with self._lock:
             self._links.pop(core, None)
             self.router.lost(core)
+
+    def _farewell(self, link: CoreLink, reason: str) -> None:
+        with self._lock:
             ids, link.requests = sorted(link.requests), set()
         self.on_lost(ids, reason)

@@ -20,7 +20,7 @@ from .config import EngineConfig
 from .core_parts import CoreParts, resolve
 from .messages import Abort, Add, CoreStats, Dead, Outputs, Ready
 
-LAST_WORDS = 0.2
+LAST_WORDS = 0.1
 """seconds that a message of a core which has just died may take to arrive"""
 
 
@@ -45,9 +45,10 @@ def _main(*arguments: Any) -> None:
 
 
 class CoreLink:
-    """Belongs to one event loop. The sockets are files in `directory`."""
+    """Belongs to one event loop. The sockets are files in `directory`; `on_lost` is called when the core is."""
 
-    def __init__(self, context: zmq.asyncio.Context, directory: Path) -> None:
+    def __init__(self, context: zmq.asyncio.Context, directory: Path, on_lost: Callable[[], object]) -> None:
+        self.on_lost = on_lost
         self.process: Any = None
         self.ready: Ready | None = None  # what the core said once its model was loaded
         self.requests: set[str] = set()  # ids of those that the core owes an answer
@@ -74,6 +75,11 @@ class CoreLink:
         """Send at once. What a core that is gone cannot take is dropped: its requests have been failed, or will be."""
         with suppress(zmq.ZMQError):
             self._input.send(self._encode(message), zmq.NOBLOCK)
+
+    @property
+    def lost(self) -> bool:
+        """Whether the core is dead, hung or closed; it may still be heard."""
+        return self._lost.done()
 
     async def hear(self) -> Ready | Outputs:
         """The next message. Raises `CoreLost`, with the core's own reason if it still gave one."""
@@ -112,5 +118,6 @@ class CoreLink:
     def _lose(self, reason: str) -> None:
         if not self._lost.done():
             self._lost.set_result(reason)
+            self.on_lost()
             if self.process:
                 self._loop.remove_reader(self.process.sentinel)

@@ -22,7 +22,7 @@ class Detokenizer:
         """The text that this id completes; empty while a character is incomplete."""
         self.held.append(token_id)
         text = self.text()
-        if text.endswith(REPLACEMENT):
+        if not text or text.endswith(REPLACEMENT):
             return ""
         self.before, self.held = self.held, []
         return text

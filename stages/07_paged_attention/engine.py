@@ -78,7 +78,7 @@ class Engine:
         stops: type[StopStrings] = StopStrings,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.client = self.executor = client  # "executor" is what serve.py, carried over, calls the far side
+        self.client = client
         self.tokenizer = tokenizer
         self.trace = trace
         self.stops = stops
@@ -96,6 +96,15 @@ class Engine:
         """Fail whoever waits, and stop."""
         self.client.close()
 
+    def on_fatal(self, stop: Callable[[], object]) -> None:
+        """What to call when the cores are given up."""
+        self.client.on_fatal = stop
+
+    @property
+    def failure(self) -> str | None:
+        """Why the cores were given up, if they were."""
+        return self.client.failure
+
     async def submit(self, prompts: dict[str, Prompt], wish: Wish, request_id: str | None = None) -> Generation:
         """Tokenize and send the prompts of one request, all or none. Keys name them in errors, as in "prompt[2]".
 
@@ -103,21 +112,27 @@ class Engine:
         """
         self.loop, arrived = asyncio.get_running_loop(), self.clock()
         generation = Generation(self.internal_id(request_id), [], arrived)
-        requests: list[Add] = []
-        for name, prompt in prompts.items():
-            ids = await self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
-            sampling = self.sampling(name, ids, wish)
-            seed = random.randrange(SEEDS) if wish.seed is None else wish.seed
-            for number in range(wish.n):
-                index = len(requests)
-                one = f"{generation.request_id}-{index}"
-                seeded = msgspec.structs.replace(sampling, seed=(seed + number) % SEEDS)
-                requests.append(Add(one, ids, seeded, arrived))
-                choice = Choice(one, index, ids, self.tokenizer.detokenizer(), self.stops(wish.stop))
-                generation.choices.append(choice)
-                self.trace.instant("tokenized", request_id=one, prompt=prompt, prompt_ids=ids)
-        self.send(generation, requests)
+        try:
+            requests = [add for name in prompts for add in await self.requests(generation, name, prompts[name], wish)]
+            self.send(generation, requests)
+        except ServingError as exc:
+            self.metrics.requests[exc.outcome] += 1
+            raise
         return generation
+
+    async def requests(self, generation: Generation, name: str, prompt: Prompt, wish: Wish) -> list[Add]:
+        """What a core is to do for one prompt: `n` requests, each of which is a choice of the generation."""
+        ids = await self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+        sampling, requests = self.sampling(name, ids, wish), []
+        seed = random.randrange(SEEDS) if wish.seed is None else wish.seed
+        for number in range(wish.n):
+            index = len(generation.choices)
+            one, seeded = f"{generation.request_id}-{index}", (seed + number) % SEEDS
+            choice = Choice(one, index, ids, self.tokenizer.detokenizer(), self.stops(wish.stop))
+            generation.choices.append(choice)
+            requests.append(Add(one, ids, msgspec.structs.replace(sampling, seed=seeded), generation.arrived))
+            self.trace.instant("tokenized", request_id=one, prompt=prompt, prompt_ids=ids)
+        return requests
 
     def internal_id(self, request_id: str | None) -> str:
         """The id by which server and cores know a request: clients may repeat theirs, so it gets a part of our own."""
@@ -131,7 +146,6 @@ class Engine:
         longest = min(limits.max_model_len, limits.num_blocks * limits.block_size + 1)
         sampling = msgspec.structs.replace(wish.sampling, max_tokens=new or max(1, longest - len(ids)))
         if reason := limits.refusal(ids, sampling):
-            self.metrics.requests["refused"] += 1
             raise Refused(f"{name}: {reason}", field=name)
         return sampling
 
@@ -139,10 +153,8 @@ class Engine:
         """Send the requests of one caller to the cores, all or none."""
         try:
             self.client.send(requests)
-        except ServingError as exc:
-            if isinstance(exc, QueueFull):
-                exc.retry_after = self.metrics.retry_after(len(self.open), self.clock())
-            self.metrics.requests["refused"] += 1
+        except QueueFull as exc:
+            exc.retry_after = self.metrics.retry_after(len(self.open), self.clock())
             raise
         generation.unfinished = len(generation.choices)
         self.open.update((choice.request_id, (generation, choice)) for choice in generation.choices)
@@ -184,7 +196,8 @@ class Engine:
             if not generation or not choice:
                 continue
             if output.finish_reason == "error":
-                self.end(generation, "failed", failure_of(output))
+                failure = failure_of(output)
+                self.end(generation, failure.outcome, failure)
                 continue
             delta = choice.take(output)
             self.metrics.observe(choice, delta, generation.arrived, now)

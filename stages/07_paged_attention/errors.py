@@ -18,9 +18,10 @@ MAX_BODY = 1 << 20
 
 
 class ServingError(Exception):
-    """A request that cannot be served. `retry_after` is in seconds."""
+    """A request that cannot be served. `retry_after` is in seconds, `outcome` is for the counters."""
 
     status = 500
+    outcome = "failed"
 
     def __init__(
         self, message: str, *, field: str | None = None, request_id: str | None = None, retry_after: int | None = None
@@ -33,12 +34,14 @@ class Refused(ServingError):
     """The caller asked for something that cannot be had."""
 
     status = 422
+    outcome = "refused"
 
 
 class QueueFull(ServingError):
     """As many requests are waiting as may wait."""
 
     status = 503
+    outcome = "refused"
 
 
 class EngineDead(ServingError):
@@ -85,7 +88,11 @@ def install_error_handlers(app: FastAPI) -> None:
         return error_response(exc.status, exc.message, headers, field=exc.field, request_id=exc.request_id)
 
     @app.exception_handler(RequestValidationError)
-    def invalid(_: Request, exc: RequestValidationError) -> JSONResponse:
+    def invalid(request: Request, exc: RequestValidationError) -> JSONResponse:
+        if "json" not in request.headers.get("content-type", ""):
+            return error_response(
+                422, "body: must be JSON, with the header Content-Type: application/json", field="body"
+            )
         first, *rest = exc.errors()
         inside = first["loc"][1:] if first["type"] != "json_invalid" else ()
         field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in inside)[1:80] or "body"

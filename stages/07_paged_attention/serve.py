@@ -43,10 +43,11 @@ def serve(app: FastAPI, host: str, port: int) -> NoReturn:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=GRACE + 2)
         server = Server(config, engine.close)
-        engine.executor.on_fatal = lambda: setattr(server, "should_exit", True)
+        engine.on_fatal(lambda: setattr(server, "should_exit", True))
         try:
             listener.bind((host, port))
             engine.start()
+            listener.listen()  # from here on a client is not refused, only kept waiting until uvicorn accepts it
             shown = f"[{host}]" if ":" in host else host
             print(f"{app.title}: http://{shown}:{listener.getsockname()[1]}", flush=True)
             server.run(sockets=[listener])
@@ -58,4 +59,4 @@ def serve(app: FastAPI, host: str, port: int) -> NoReturn:
             sys.exit(0)
         finally:
             engine.close()
-        sys.exit(f"error: {engine.executor.failure}" if engine.executor.failure else 0)
+        sys.exit(f"error: {engine.failure}" if engine.failure else 0)

@@ -93,7 +93,7 @@ def test_requests_go_to_the_least_loaded_core() -> None:
 def test_three_losses_while_starting_end_the_server() -> None:
     cores, fatal = Cores(losses={0: None, 1: None, 2: None}), threading.Event()
     engine = app_of(cores=cores).state.engine
-    engine.executor.on_fatal = fatal.set
+    engine.on_fatal(fatal.set)
     with pytest.raises(stage.errors.EngineDead, match="lost 3 times"):
         engine.start()
     assert fatal.wait(30)
@@ -112,7 +112,7 @@ def test_what_would_not_help_is_not_tried_again() -> None:
 
 def test_three_losses_after_a_good_start_end_the_server_too() -> None:
     app, fatal = app_of(cores=Cores(losses={1: None, 2: None, 3: None})), threading.Event()
-    app.state.engine.executor.on_fatal = fatal.set
+    app.state.engine.on_fatal(fatal.set)
     with serving(app) as client:
         assert ask(client, "die").status_code == 503
         assert fatal.wait(30)
