@@ -18,7 +18,7 @@ from .trace import Event, Tracer
 
 
 class WorkerDied(Exception):
-    """The worker's process is gone, and with it the model and the cache."""
+    """The worker's process or its device is gone, and with it the model and the cache."""
 
 
 class StepFailed(Exception):
@@ -57,6 +57,8 @@ class UniProcExecutor:
     def execute(self, rows: list[Row]) -> Result:
         try:
             return self.worker.execute(rows)
+        except WorkerDied:
+            raise
         except Exception as exc:
             raise StepFailed(repr(exc)) from exc
 
@@ -135,6 +137,8 @@ def _main(connection: Any, config: EngineConfig, parts: CoreParts) -> None:
             return
         try:
             tag, payload = "done", worker.execute(rows)
+        except WorkerDied as exc:
+            tag, payload = "broken", str(exc)
         except Exception as exc:
             tag, payload = "failed", repr(exc)
         connection.send((tag, payload, events))

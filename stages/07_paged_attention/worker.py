@@ -10,8 +10,10 @@ import torch
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
+from .block_pool import NOBODY
 from .config import EngineConfig, Unusable
 from .core_parts import CoreParts, resolve
+from .executor import WorkerDied
 from .limits import Limits
 from .messages import SamplingParams
 from .model_runner import ModelRunner, cache_shape
@@ -50,9 +52,10 @@ class Worker:
             packer = resolve(parts.super_sequence)
             return resolve(parts.model_runner)(model, num_blocks, config.block_size, attention, sampler, packer, trace)
 
-        num_blocks = config.num_gpu_blocks_override or self.blocks_that_fit(runner)
+        num_blocks = config.num_gpu_blocks_override or self.blocks_that_fit(runner, longest)
         self.limits = Limits(longest, config.block_size, num_blocks, text.vocab_size)
         self.runner = runner(num_blocks)
+        self.try_out()
         if model.device.type == "cuda" and attention.graphs and not config.enforce_eager:
             width = self.limits.blocks(longest)
             self.runner.graphs = resolve(parts.cuda_graphs)(self.runner, config.max_num_seqs, width)
@@ -69,22 +72,32 @@ class Worker:
         try:
             model: Any = AutoModelForCausalLM.from_pretrained(config.model, dtype=dtype)
             return cls(model.to(config.device).eval(), config, parts, trace)
-        except (OSError, ValueError, RuntimeError) as exc:
+        except (OSError, ValueError, RuntimeError, TypeError, AttributeError) as exc:
             reason = str(exc).strip().splitlines()[0]
             raise Unusable(f"{config.model} cannot be loaded on {config.device}: {reason}") from exc
 
     def execute(self, rows: list[Row]) -> Result:
-        """One step. Whatever it raises concerns these rows; nothing in the cache is lost by trying them again."""
-        return self.runner.execute(rows)
+        """One step. What it raises concerns these rows, which may be tried again; but for `WorkerDied`, which is final."""
+        try:
+            return self.runner.execute(rows)
+        except torch.AcceleratorError as exc:
+            raise WorkerDied(f"the device is lost: {str(exc).splitlines()[0]}") from exc
 
-    def blocks_that_fit(self, runner: Any) -> int:
+    def try_out(self) -> None:
+        """One token through the model, into the block that is nobody's. Raises `Unusable` if no layer writes there."""
+        greedy = SamplingParams(max_tokens=1, temperature=0.0)
+        self.runner.execute([Row("", [0], 0, [NOBODY], True, 0, greedy)])
+        if not all(cache[:, NOBODY].any() for cache in self.runner.caches):
+            raise Unusable(f"the attention of {type(self.model).__name__} cannot be replaced")
+
+    def blocks_that_fit(self, runner: Any, longest: int) -> int:
         """As many blocks as the memory holds beside the weights and what a full step needs."""
         layers, *shape = cache_shape(self.model.config, 1, self.config.block_size)
         block_bytes = layers * torch.Size(shape).numel() * self.model.dtype.itemsize
         budget = CPU_CACHE_BYTES
         if self.model.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
-            self.full_step(runner)
+            self.full_step(runner, longest)
             free, total = torch.cuda.mem_get_info()
             elsewhere = total - free - torch.cuda.memory_reserved()  # other processes, and what CUDA itself takes
             budget = int(total * self.config.gpu_memory_utilization) - elsewhere - torch.cuda.max_memory_allocated()
@@ -94,10 +107,10 @@ class Worker:
             raise Unusable(f"--gpu-memory-utilization {share} leaves no room for a single KV cache block")
         return budget // block_bytes - 1  # block 0 is nobody's
 
-    def full_step(self, runner: Any) -> None:
+    def full_step(self, runner: Any, longest: int) -> None:
         """The step that needs the most memory: as many tokens and as many rows as may be."""
         size, count = self.config.block_size, self.config.max_num_seqs
-        length = -(-self.config.max_num_batched_tokens // count)
+        length = min(longest, -(-self.config.max_num_batched_tokens // count))
         blocks = -(-length // size)
         greedy = SamplingParams(max_tokens=1)
         table = list(range(1, blocks + 1))

@@ -1,6 +1,7 @@
 """Engine cores in process, around real models: the shipped one, and tiny random ones of other families."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from functools import cache
 from typing import Any
 
@@ -14,8 +15,10 @@ VOCABULARY = 300
 
 
 @cache
-def model(name: str) -> Any:
+def model(name: str, device: str = "cpu") -> Any:
     """A copy of its own, since paged attention replaces a model's attention."""
+    if device != "cpu":
+        return deepcopy(model(name)).to(device)
     from transformers import AutoConfig, AutoModelForCausalLM
 
     if name == "opt":
@@ -92,8 +95,8 @@ class Engine:
         settings = {"num_gpu_blocks_override": 64, "max_num_seqs": 8, "max_num_batched_tokens": 128, **config}
         self.config = stage.config.EngineConfig(model="", **settings)
         trace = trace or stage.trace.Tracer()
-        self.worker = stage.core_parts.resolve(parts.worker)(model(name), self.config, parts, trace)
-        model(name).set_attn_implementation(stage.attention.NAME)
+        loaded = model(name, self.config.device)
+        self.worker = stage.core_parts.resolve(parts.worker)(loaded, self.config, parts, trace)
         executor = InProcess(self.worker, before)
         self.core = stage.engine_core.EngineCore.build(self.config, parts, executor, trace)
         self.answers: dict[str, list[int]] = {}
