@@ -77,16 +77,17 @@ class Worker:
             raise Unusable(f"{config.model} cannot be loaded on {config.device}: {reason}") from exc
 
     def execute(self, rows: list[Row]) -> Result:
-        """One step. What it raises concerns these rows, which may be tried again; but for `WorkerDied`, which is final."""
+        """One step. What it raises concerns these rows, which may be tried again; `WorkerDied` concerns all."""
         try:
             return self.runner.execute(rows)
         except torch.AcceleratorError as exc:
             raise WorkerDied(f"the device is lost: {str(exc).splitlines()[0]}") from exc
 
+    @torch.inference_mode()
     def try_out(self) -> None:
-        """One token through the model, into the block that is nobody's. Raises `Unusable` if no layer writes there."""
-        greedy = SamplingParams(max_tokens=1, temperature=0.0)
-        self.runner.execute([Row("", [0], 0, [NOBODY], True, 0, greedy)])
+        """Three tokens through the model, into the block that is nobody's. Raises `Unusable` if nothing gets there."""
+        row = Row("", [0, 1, 2], 0, [NOBODY] * 3, True, 0, SamplingParams(max_tokens=1))
+        self.runner.forward(self.runner.inputs(self.runner.super_sequence.pack([row], self.config.block_size)))
         if not all(cache[:, NOBODY].any() for cache in self.runner.caches):
             raise Unusable(f"the attention of {type(self.model).__name__} cannot be replaced")
 
