@@ -35,6 +35,18 @@ def basic(user: int, number: int) -> Ask:
     return count("/basic_generate", first, first + 3 + 2 * user)
 
 
+def streamed(user: int, number: int) -> Ask:
+    """The same questions in the streaming lane, greedily, so that the answers stay fixed."""
+    asked = basic(user, number)
+    return Ask("/generate_stream", {**asked.body, "temperature": 0, "max_new_tokens": 50}, asked.expected)
+
+
+def completed(user: int, number: int) -> Ask:
+    """The same questions as OpenAI's clients put them, streamed."""
+    asked, options = basic(user, number), {"max_tokens": 50, "temperature": 0, "stream": True}
+    return Ask("/v1/completions", {**asked.body, **options}, asked.expected)
+
+
 VISITS: dict[str, Visit] = {
     "01_single_request": Visit(
         samples=(
@@ -62,6 +74,42 @@ VISITS: dict[str, Visit] = {
             "A batch waits for its slowest member: of {row_steps:.0f} row-steps, {idle_row_steps:.0f} went to rows that"
             " had finished.",
             "What changed in the code: flo diff 01 02",
+        ),
+    ),
+    "03_continuous_streaming": Visit(
+        samples=(
+            count("/generate_stream", 3, 9, temperature=0),
+            Ask("/generate_stream", {"prompt": "What does 推論 mean?", "temperature": 0, "max_new_tokens": 50}),
+        ),
+        question=streamed,
+        notice=(
+            "The first piece of text came after {ttft_p50:.2f} s in the median, the whole answer after"
+            " {latency_p50:.2f} s: a reader starts long before the model has finished.",
+            "Each forward pass moved {rows_per_forward:.1f} rows, because who finished leaves and who waits joins at"
+            " every step: by rows Flo was {busy_rows:.0%} busy, and by time {busy_time:.0%}.",
+            "No row-step went to a row that had finished: {idle_row_steps:.0f} of {row_steps:.0f}.",
+            "Every step computes every row from its first token: {positions_attended:.0f} positions for"
+            " {row_steps:.0f} tokens. A cache would feed each prompt once, and then one position a token.",
+            "What changed in the code: flo diff 02 03. See it break: flo run 03 --fault eos_never_fires",
+        ),
+    ),
+    "07_paged_attention": Visit(
+        samples=(
+            count("/v1/completions", 3, 9, temperature=0),
+            Ask(
+                "/v1/chat/completions",
+                {"messages": [{"role": "user", "content": "Explain the KV cache in one sentence."}], "temperature": 0},
+            ),
+        ),
+        question=completed,
+        notice=(
+            "The first piece of text came after {ttft_p50:.2f} s in the median, the whole answer after"
+            " {latency_p50:.2f} s.",
+            "Each step moved {rows_per_forward:.1f} rows, prompts and decodes in one sequence without padding: by rows"
+            " Flo was {busy_rows:.0%} busy, and by time {busy_time:.0%}.",
+            "{positions_attended:.0f} positions were computed for {row_steps:.0f} rows: a prompt once, and then one"
+            " position a token. That is the KV cache, in blocks of 16 tokens that go back to the pool at once.",
+            "One request's way through the processes: flo follow 07. Any OpenAI client can talk to flo run 07.",
         ),
     ),
 }

@@ -84,6 +84,7 @@ class Metrics(Collector):
             **work,
             "passes": work["steps"],
             "row_steps": work["rows"],
+            "positions_attended": work["positions_computed"] - work["positions_padding"],
             "forward_seconds": work["run_seconds"],
             "rows_per_forward": rows_per_forward,
             "busy_rows": rows_per_forward / CAPACITY,

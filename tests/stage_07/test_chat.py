@@ -65,7 +65,7 @@ def test_of_several_templates_the_default_is_taken(tmp_path: Path) -> None:
     [
         (CHATML, "no robots"),
         ("{{ messages.__class__.__mro__ }}", "unsafe"),
-        ("{{ messages.append(1) }}", "not safely callable"),
+        ("{{ messages.append(1) }}", "unsafe"),
         ("{{ 1 / 0 }}", "division"),
     ],
 )
