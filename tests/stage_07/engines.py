@@ -15,10 +15,8 @@ VOCABULARY = 300
 
 
 @cache
-def model(name: str, device: str = "cpu") -> Any:
-    """A copy of its own, since paged attention replaces a model's attention."""
-    if device != "cpu":
-        return deepcopy(model(name)).to(device)
+def model(name: str) -> Any:
+    """The model as transformers has it: the reference."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     if name == "opt":
@@ -32,14 +30,18 @@ def model(name: str, device: str = "cpu") -> Any:
 
 
 @cache
+def served(name: str, device: str = "cpu") -> Any:
+    """A copy for engines, since a model runner replaces its model's attention."""
+    return deepcopy(model(name)).to(device)
+
+
+@cache
 def generated(
     name: str, prompt: tuple[int, ...], count: int, ignore_eos: bool = False
 ) -> tuple[list[int], list[float]]:
     """What transformers' `generate()` says, stop token included, and how far ahead of the second each token was."""
     ids = torch.tensor([prompt])
-    reference = model(name)
-    reference.set_attn_implementation("sdpa")
-    out = reference.generate(
+    out = model(name).generate(
         ids,
         attention_mask=torch.ones_like(ids),
         do_sample=False,
@@ -95,7 +97,7 @@ class Engine:
         settings = {"num_gpu_blocks_override": 64, "max_num_seqs": 8, "max_num_batched_tokens": 128, **config}
         self.config = stage.config.EngineConfig(model="", **settings)
         trace = trace or stage.trace.Tracer()
-        loaded = model(name, self.config.device)
+        loaded = served(name, self.config.device)
         self.worker = stage.core_parts.resolve(parts.worker)(loaded, self.config, parts, trace)
         executor = InProcess(self.worker, before)
         self.core = stage.engine_core.EngineCore.build(self.config, parts, executor, trace)
@@ -105,6 +107,11 @@ class Engine:
     def ask(self, name: str, prompt: list[int], max_tokens: int = 30, **options: Any) -> None:
         self.answers[name] = []
         self.take(self.core.handle(add(name, prompt, max_tokens, **options)))
+
+    def hang_up(self, name: str) -> None:
+        """Abort a request; nothing is heard of it any more."""
+        self.core.handle(stage.messages.Abort([name]))
+        self.answers.pop(name, None)
 
     def take(self, outputs: list[Any]) -> None:
         for output in outputs:

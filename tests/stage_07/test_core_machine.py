@@ -96,5 +96,5 @@ class Machine(RuleBasedStateMachine):
         assert pool.used == 0 and pool.free + pool.cached == 7
 
 
-TestMachine = Machine.TestCase
+TestMachine = Machine.TestCase  # shrinking machines this long would take minutes, so what fails is shown as it was
 TestMachine.settings = settings(max_examples=100, stateful_step_count=50, deadline=None, phases=[Phase.generate])

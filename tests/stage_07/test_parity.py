@@ -104,7 +104,7 @@ def test_the_work_is_counted_as_the_model_sees_it() -> None:
     fed: list[tuple[int, ...]] = []
     kept: list[int] = []
     engine = Engine("llama", enable_prefix_caching=False)
-    llama = model("llama")
+    llama = engine.worker.model
     hooks = [
         llama.register_forward_hook(lambda *call: fed.append(tuple(call[2]["input_ids"].shape)), with_kwargs=True),
         llama.lm_head.register_forward_hook(lambda *call: kept.append(call[1][0].shape[1])),
@@ -125,3 +125,21 @@ def test_the_work_is_counted_as_the_model_sees_it() -> None:
     assert work["positions_computed"] == sum(tokens for _, tokens in fed)
     assert work["positions_padding"] == 0
     assert work["rows"] == sum(kept) == 40
+
+
+@pytest.mark.parametrize("caching", [True, False])
+def test_who_comes_and_goes_at_random_leaves_the_others_exact(caching: bool) -> None:
+    """60 requests on a pool a quarter of what they want at a time; three in ten hang up, somewhere on their way."""
+    draw = random.Random(11)
+    asked = prompts("llama")
+    engine = Engine("llama", num_gpu_blocks_override=11, enable_prefix_caching=caching, max_num_batched_tokens=32)
+    gone: set[str] = set()
+    for number in range(60):
+        engine.ask(str(number), asked[number % len(asked)], COUNT, ignore_eos=True)
+        engine.steps(draw.randrange(12))
+        if draw.random() < 0.3:
+            engine.hang_up(draw.choice(sorted(engine.core.scheduler.requests, key=int) or ["nobody"]))
+    answers = engine.finish()
+    assert engine.core.scheduler.preemptions > 0 and 30 < len(answers) < 50
+    for name, ids in answers.items():
+        check_greedy("llama", asked[int(name) % len(asked)], ids, COUNT, ignore_eos=True)

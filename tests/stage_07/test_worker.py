@@ -9,7 +9,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from tests.conftest import ROOT
 from tests.stage_07.core import Parts, stage
-from tests.stage_07.engines import Engine, model
+from tests.stage_07.engines import Engine, served
 
 Unusable, EngineConfig, Worker = stage.config.Unusable, stage.config.EngineConfig, stage.worker.Worker
 SMALL = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 50}
@@ -20,22 +20,22 @@ def config(**settings: Any) -> Any:
 
 
 def test_what_the_engine_must_know_of_the_model() -> None:
-    worker = Worker(model("qwen3"), config(block_size=8))
+    worker = Worker(served("qwen3"), config(block_size=8))
     assert worker.limits == stage.limits.Limits(max_model_len=512, block_size=8, num_blocks=8, vocab_size=300)
     assert worker.stop_token_ids == [1]
-    assert Worker(model("qwen3"), config(max_model_len=100)).limits.max_model_len == 100
+    assert Worker(served("qwen3"), config(max_model_len=100)).limits.max_model_len == 100
     assert [tuple(cache.shape) for cache in worker.runner.caches] == [(2, 9, 8, 2, 32)] * 2
 
 
 def test_the_pool_takes_the_memory_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """A block of two layers, K and V, 16 tokens, 2 heads of 16 floats: 8192 bytes. One of the blocks is nobody's."""
     monkeypatch.setattr(stage.worker, "CPU_CACHE_BYTES", 100 * 8192 + 5)
-    worker = Worker(model("llama"), config(num_gpu_blocks_override=None))
+    worker = Worker(served("llama"), config(num_gpu_blocks_override=None))
     assert worker.limits.num_blocks == 99
     assert sum(cache.numel() * 4 for cache in worker.runner.caches) == 100 * 8192
     monkeypatch.setattr(stage.worker, "CPU_CACHE_BYTES", 8192)
     with pytest.raises(Unusable, match=r"--gpu-memory-utilization 0\.9 leaves no room"):
-        Worker(model("llama"), config(num_gpu_blocks_override=None))
+        Worker(served("llama"), config(num_gpu_blocks_override=None))
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 32])
@@ -57,7 +57,7 @@ def test_any_block_size_gives_the_same_answer(size: int) -> None:
 )
 def test_what_does_not_fit_the_model_is_refused(settings: dict[str, Any], said: str) -> None:
     with pytest.raises((Unusable, ValueError), match=said):
-        Worker(model("llama"), config(**settings))
+        Worker(served("llama"), config(**settings))
 
 
 def test_a_model_whose_attention_is_not_here_is_refused(tmp_path: Path) -> None:
