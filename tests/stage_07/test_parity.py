@@ -133,7 +133,6 @@ def test_who_comes_and_goes_at_random_leaves_the_others_exact(caching: bool) -> 
     draw = random.Random(11)
     asked = prompts("llama")
     engine = Engine("llama", num_gpu_blocks_override=11, enable_prefix_caching=caching, max_num_batched_tokens=32)
-    gone: set[str] = set()
     for number in range(60):
         engine.ask(str(number), asked[number % len(asked)], COUNT, ignore_eos=True)
         engine.steps(draw.randrange(12))
