@@ -6,10 +6,12 @@ The names of the metrics are those of vLLM, so that its dashboards fit. What a c
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 from prometheus_client import CollectorRegistry, Histogram
+from prometheus_client import Counter as PromCounter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -32,25 +34,26 @@ class Metrics(Collector):
     ) -> None:
         self.model, self.cores, self.limits, self.began = model, cores, limits, now
         self.requests = Counter(completed=0, refused=0, failed=0, hung_up=0)
-        self.prompt_tokens = self.generation_tokens = 0
         self.finished: deque[float] = deque(maxlen=16)
         self.registry = CollectorRegistry()
         self.registry.register(self)
 
-        def histogram(name: str, what: str) -> Any:
-            full = Histogram(f"vllm:{name}_seconds", what, ["model_name"], registry=self.registry, buckets=SECONDS)
-            return full.labels(model)
+        def own(kind: Any, name: str, what: str, **options: Any) -> Any:
+            return kind(f"vllm:{name}", what, ["model_name"], registry=self.registry, **options).labels(model)
 
-        self.first_token = histogram("time_to_first_token", "From a request's arrival to its first token.")
-        self.inter_token = histogram("inter_token_latency", "From one token to the next.")
-        self.end_to_end = histogram("e2e_request_latency", "From a request's arrival to its last token.")
+        self.prompt_tokens = own(PromCounter, "prompt_tokens", "Prompt tokens of requests that got an answer.")
+        self.generation_tokens = own(PromCounter, "generation_tokens", "Tokens generated.")
+        seconds = {"unit": "seconds", "buckets": SECONDS}
+        self.first_token = own(Histogram, "time_to_first_token", "From arrival to the first token.", **seconds)
+        self.inter_token = own(Histogram, "inter_token_latency", "From one token to the next.", **seconds)
+        self.end_to_end = own(Histogram, "e2e_request_latency", "From arrival to the last token.", **seconds)
 
     def observe(self, choice: Choice, delta: Delta, arrived: float, now: float) -> None:
         """Count what one step did for one choice."""
-        self.generation_tokens += len(delta.token_ids)
+        self.generation_tokens.inc(len(delta.token_ids))
         if choice.heard is None:
             self.first_token.observe(now - arrived)
-            self.prompt_tokens += len(choice.prompt_ids)
+            self.prompt_tokens.inc(len(choice.prompt_ids))
         else:
             self.inter_token.observe((now - choice.heard) / max(1, len(delta.token_ids)))
         choice.heard = now
@@ -93,30 +96,11 @@ class Metrics(Collector):
         }
 
     def collect(self) -> Iterator[Metric]:
-        """What Prometheus reads, beside the histograms."""
-        gauges: dict[str, tuple[str, Callable[[CoreStats], float]]] = {
-            "num_requests_running": ("Requests in the batch.", lambda stats: stats.running),
-            "num_requests_waiting": ("Requests that wait for a place in it.", lambda stats: stats.waiting),
-            "kv_cache_usage_perc": ("Used blocks as a share of all; 1 is all of them.", used_share),
-        }
-        counters: dict[str, tuple[str, Callable[[CoreStats], float]]] = {
-            "prefix_cache_queries": (
-                "Prompt tokens looked up in the prefix cache.",
-                lambda stats: stats.prefix_queries,
-            ),
-            "prefix_cache_hits": ("Of those, tokens found.", lambda stats: stats.prefix_hits),
-            "num_preemptions": ("Requests that had to give their blocks back.", lambda stats: stats.preemptions),
-        }
-        for family, kind in ((gauges, GaugeMetricFamily), (counters, CounterMetricFamily)):
-            for name, (what, value) in family.items():
-                metric = kind(f"vllm:{name}", what, labels=["model_name", "engine"])
-                for core, stats in self.cores().items():
-                    metric.add_metric([self.model, str(core)], value(stats))
-                yield metric
-        totals = {"prompt_tokens": self.prompt_tokens, "generation_tokens": self.generation_tokens}
-        for name, total in totals.items():
-            metric = CounterMetricFamily(f"vllm:{name}", f"Number of {name.replace('_', ' ')}.", labels=["model_name"])
-            metric.add_metric([self.model], total)
+        """What Prometheus reads, beside the histograms and counters: what the cores say, and the size of a pool."""
+        for kind, name, what, value in FROM_CORES:
+            metric = kind(f"vllm:{name}", what, labels=["model_name", "engine"])
+            for core, stats in self.cores().items():
+                metric.add_metric([self.model, str(core)], value(stats))
             yield metric
         if limits := self.limits():
             info = GaugeMetricFamily("vllm:cache_config_info", "The pool.", labels=["block_size", "num_gpu_blocks"])
@@ -128,3 +112,14 @@ def used_share(stats: CoreStats) -> float:
     """Blocks in use, as a share of all."""
     total = stats.blocks_free + stats.blocks_cached + stats.blocks_used
     return stats.blocks_used / total if total else 0.0
+
+
+FROM_CORES: tuple[tuple[Any, str, str, Callable[[CoreStats], float]], ...] = (
+    (GaugeMetricFamily, "num_requests_running", "Requests in the batch.", attrgetter("running")),
+    (GaugeMetricFamily, "num_requests_waiting", "Requests that wait for a place in it.", attrgetter("waiting")),
+    (GaugeMetricFamily, "kv_cache_usage_perc", "Used blocks as a share of all; 1 is all of them.", used_share),
+    (CounterMetricFamily, "prefix_cache_queries", "Prompt tokens looked up.", attrgetter("prefix_queries")),
+    (CounterMetricFamily, "prefix_cache_hits", "Of those, tokens found.", attrgetter("prefix_hits")),
+    (CounterMetricFamily, "num_preemptions", "Requests that gave their blocks back.", attrgetter("preemptions")),
+)
+"""what a core's stats are called in Prometheus"""

@@ -1,9 +1,10 @@
 """07.9 What clients get, as OpenAI's API has it: whole answers, and the chunks of a stream. Pure: data in, data out."""
 
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Any
 
-from .engine import Generation
+from .generation import Generation
 from .messages import Logprobs
 from .output_handler import Delta, joined
 
@@ -42,24 +43,16 @@ class CompletionWriter:
 
     def whole(self, delta: Delta) -> dict[str, Any]:
         """A choice in an answer."""
-        logprobs = self.logprobs(delta)
-        return {
-            "index": delta.index, "text": delta.text, "logprobs": logprobs, "finish_reason": delta.finish_reason
-        }  # fmt: skip
+        ended = {"logprobs": self.logprobs(delta), "finish_reason": delta.finish_reason}
+        return {"index": delta.index, "text": delta.text, **ended}
 
     def logprobs(self, delta: Delta) -> dict[str, Any] | None:
         """Four lists of equal length, one entry a token."""
         if delta.logprobs is None:
             return None
-        tokens, offsets, at = (
-            [self.token_text(token) for token in delta.token_ids],
-            [],
-            self.offsets.get(delta.index, 0),
-        )
-        for token in tokens:
-            offsets.append(at)
-            at += len(token)
-        self.offsets[delta.index] = at
+        tokens = [self.token_text(token) for token in delta.token_ids]
+        offsets = list(accumulate(map(len, tokens), initial=self.offsets.get(delta.index, 0)))
+        self.offsets[delta.index] = offsets.pop()
         likeliest = [
             {token: each.chosen} | {self.token_text(i): value for i, value in zip(each.ids, each.values, strict=True)}
             for token, each in zip(tokens, delta.logprobs, strict=True)
@@ -74,10 +67,8 @@ class ChatWriter(CompletionWriter):
     prefix, whole_is, part_is = "chatcmpl", "chat.completion", "chat.completion.chunk"
 
     def opening(self) -> list[dict[str, Any]]:
-        return [
-            {**self.head, "object": self.part_is, "choices": [self.spoken(index, "delta", "")]}
-            for index in range(len(self.generation.choices))
-        ]
+        choices = [self.spoken(choice.index, "delta", "") for choice in self.generation.choices]
+        return [{**self.head, "object": self.part_is, "choices": [choice]} for choice in choices]
 
     def part(self, delta: Delta) -> dict[str, Any]:
         said = self.spoken(delta.index, "delta", delta.text, self.logprobs(delta), delta.finish_reason)

@@ -17,8 +17,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from .engine import Prompt, Wish
 from .errors import MAX_BODY, Refused
+from .generation import Prompt, Wish
 from .messages import SamplingParams
 
 NEUTRAL: dict[str, Any] = {

@@ -11,8 +11,9 @@ from fastapi import Depends, FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from .engine import Engine, Generation
+from .engine import Engine
 from .errors import DOCUMENTED, error_response, install_error_handlers
+from .generation import Generation
 from .hangup import until_hang_up
 from .openai_errors import OPENAI_DOCUMENTED, NotFound, dress_errors
 from .openai_format import ChatWriter, CompletionWriter

@@ -12,8 +12,9 @@ from typing import Any
 from fastapi import Request
 from fastapi.responses import StreamingResponse
 
-from .engine import Aborted, Engine, Generation
+from .engine import Engine
 from .errors import ServingError
+from .generation import Aborted, Generation
 from .hangup import hang_up
 from .openai_errors import openai_error
 from .openai_format import CompletionWriter

@@ -7,8 +7,9 @@ A user sees: a request that never returns, for one prompt in a hundred; shorter 
 Seen in the wild: vLLM issue 765: the scheduler warned "input prompt is too long", and the client hung.
 """
 
-from ..engine import Engine, Generation, Prompt, Wish
+from ..engine import Engine
 from ..errors import Refused
+from ..generation import Generation, Prompt, Wish
 from ..parts import Parts
 
 TEST = "tests/stage_07/test_server.py::test_a_prompt_that_does_not_fit_is_told_at_once"
