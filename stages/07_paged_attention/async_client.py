@@ -151,13 +151,13 @@ class AsyncClient:
             except Exception as exc:  # whatever it is, this core is of no use any more
                 reason, unusable = str(exc) or repr(exc), getattr(exc, "unusable", False)
                 starts, losses = 0 if link.ready else starts + 1, 1 if link.stats.work else losses + 1
+                if starts == MAX_STARTS:
+                    reason = f"an engine core was lost {starts} times at its start: {reason}"
                 if unusable or starts == MAX_STARTS:
-                    self.failure = (
-                        reason if unusable else f"an engine core was lost {starts} times at its start: {reason}"
-                    )
+                    self.failure = reason
             finally:
                 self._retire(core)
-                self._farewell(link, self.failure or reason)
+                self._farewell(link, reason)
                 await link.close()
             if not self.failure:
                 await asyncio.sleep(min(5.0, 0.05 * 2**losses))
@@ -165,15 +165,13 @@ class AsyncClient:
     async def _pass_on(self, core: int, link: CoreLink) -> None:
         """What a core says, from its first word until it is lost. Raises `CoreLost`."""
         try:
-            message = await asyncio.wait_for(link.hear(), START_DEADLINE)
+            ready = await asyncio.wait_for(link.hear(), START_DEADLINE)
         except TimeoutError:
             raise CoreLost(f"the model was not loaded within {START_DEADLINE:g} s") from None
-        while True:
-            if isinstance(message, Ready):
-                self._welcome(core, link, message)
-            else:
-                self._take(core, link, message)
-            message = await link.hear()
+        assert isinstance(ready, Ready)
+        self._welcome(core, link, ready)
+        while isinstance(message := await link.hear(), Outputs):
+            self._take(core, link, message)
 
     def _welcome(self, core: int, link: CoreLink, ready: Ready) -> None:
         link.watch(self.deadline)

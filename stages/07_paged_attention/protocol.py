@@ -4,17 +4,10 @@ An option that this server does not have is refused by name, not ignored; unless
 nothing. Limits are in the error and in `/openapi.json`.
 """
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidatorFunctionWrapHandler,
-    WrapValidator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, WrapValidator, model_validator
 from pydantic_core import PydanticCustomError
 
 from .errors import MAX_BODY, Refused
@@ -41,7 +34,7 @@ Ids = list[Annotated[int, Field(ge=0)]]
 def plainly(said: str) -> WrapValidator:
     """One sentence, instead of one complaint for each member of a union."""
 
-    def check(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    def check(value: Any, validate: Callable[[Any], Any]) -> Any:
         try:
             return validate(value)
         except ValidationError:

@@ -25,17 +25,11 @@ from .sse import event_stream
 from .trace import Tracer, file_sink
 
 
-def get_engine(request: Request) -> Engine:
-    """The one engine of this process."""
-    return request.app.state.engine
-
-
 def get_request_id(request: Request) -> str | None:
     """What the client calls its request, if it does."""
     return request.headers.get("x-request-id", "")[:64] or None
 
 
-TheEngine = Annotated[Engine, Depends(get_engine)]
 RequestId = Annotated[str | None, Depends(get_request_id)]
 
 
@@ -82,44 +76,44 @@ def create_app(settings: Settings, parts: Parts = Parts()) -> FastAPI:
             raise NotFound(f"there is no model {body.model!r}; here is {settings.model_name}", field="model")
 
     async def answer(
-        request: Request, generation: Generation, body: Generate, kind: type[CompletionWriter]
+        request: Request, generation: Generation, body: Generate, form: type[CompletionWriter]
     ) -> Response:
-        writer = kind(generation, settings.model_name, int(time.time()), text_of)
+        writer = form(generation, settings.model_name, int(time.time()), text_of)
         if body.stream:
             usage = body.stream_options is not None and body.stream_options.include_usage
             return event_stream(request, engine, generation, writer, usage)
         return JSONResponse(writer.answer(await whole(request, engine, generation)))
 
     @app.post("/v1/completions", responses=OPENAI_DOCUMENTED)
-    async def completions(body: Completion, engine: TheEngine, request: Request, request_id: RequestId) -> Response:
+    async def completions(body: Completion, request: Request, request_id: RequestId) -> Response:
         """Continue prompts: texts or token ids, one or a list."""
         check_model(body)
-        return await answer(
-            request, await engine.submit(body.prompts(), body.wish(), request_id), body, CompletionWriter
-        )
+        generation = await engine.submit(body.prompts(), body.wish(), request_id)
+        return await answer(request, generation, body, CompletionWriter)
 
     @app.post("/v1/chat/completions", responses=OPENAI_DOCUMENTED)
-    async def chat(body: Chat, engine: TheEngine, request: Request, request_id: RequestId) -> Response:
+    async def chat(body: Chat, request: Request, request_id: RequestId) -> Response:
         """Give a chat its next message."""
         check_model(body)
         ids = await template.prompt_ids([message.plain() for message in body.messages])
-        return await answer(request, await engine.submit({"messages": ids}, body.wish(), request_id), body, ChatWriter)
+        generation = await engine.submit({"messages": ids}, body.wish(), request_id)
+        return await answer(request, generation, body, ChatWriter)
 
     @app.get("/v1/models")
-    async def models(engine: TheEngine) -> dict[str, Any]:
+    async def models() -> dict[str, Any]:
         """The one model, and how many tokens a request may have."""
         limits = engine.client.limits
         model = {"id": settings.model_name, "object": "model", "created": started, "owned_by": "flo"}
         return {"object": "list", "data": [{**model, "max_model_len": limits and limits.max_model_len}]}
 
     @app.post("/basic_generate", responses=DOCUMENTED)
-    async def basic_generate(body: BasicGenerate, engine: TheEngine, request: Request) -> dict[str, str]:
+    async def basic_generate(body: BasicGenerate, request: Request) -> dict[str, str]:
         """Continue a prompt, greedily: the route that every stage of this line has."""
         generation = await engine.submit({"prompt": body.prompt}, body.wish())
         return {"generated_text": "".join(delta.text for delta in await whole(request, engine, generation))}
 
     @app.get("/health", responses={503: DOCUMENTED[503]})
-    async def health(engine: TheEngine) -> JSONResponse:
+    async def health() -> JSONResponse:
         """Whether a request would be served now, and how each core is."""
         if engine.ready:
             return JSONResponse({"status": "ready", "cores": engine.client.states()})
@@ -127,12 +121,12 @@ def create_app(settings: Settings, parts: Parts = Parts()) -> FastAPI:
         return error_response(503, reason, {"Retry-After": "1"})
 
     @app.get("/stats")
-    async def stats(engine: TheEngine) -> dict[str, Any]:
+    async def stats() -> dict[str, Any]:
         """What the cores have done and hold, and how requests ended."""
         return engine.metrics.snapshot(engine.clock())
 
     @app.get("/metrics")
-    async def metrics(engine: TheEngine) -> PlainTextResponse:
+    async def metrics() -> PlainTextResponse:
         """The same, and more, for Prometheus."""
         return PlainTextResponse(generate_latest(engine.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
