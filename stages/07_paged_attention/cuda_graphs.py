@@ -7,15 +7,20 @@ issue 13418), and a table column left from a larger batch would point into someo
 works without a GPU, and is tested so.
 """
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 
-from .attention import Paged
 from .block_pool import NOBODY
+from .messages import SamplingParams
 from .model_runner import Inputs, ModelRunner
+from .step import Row
 from .super_sequence import SuperSequence
+
+PADDING = Row("", [0], 0, [NOBODY], False, 0, SamplingParams(max_tokens=1))
+"""a row that is nobody's: one token, in block 0"""
 
 WARM_UPS = 2
 """eager passes before a capture, so that libraries have set themselves up"""
@@ -34,18 +39,18 @@ class DecodeGraphs:
         self.sizes = graph_sizes(max_num_seqs)
         self.replays: dict[int, Callable[[], torch.Tensor]] = {}
         self.memory = None
-        largest, device = self.sizes[-1], runner.device
-        self.token_ids = torch.zeros(largest, dtype=torch.int64, device=device)
-        self.positions = torch.zeros(largest, dtype=torch.int64, device=device)
-        self.slots = torch.zeros(largest, dtype=torch.int64, device=device)
-        self.seq_lens = torch.ones(largest, dtype=torch.int32, device=device)
-        self.tables = torch.zeros((largest, max_blocks), dtype=torch.int32, device=device)
+        widest = replace(PADDING, block_ids=[NOBODY] * max_blocks)
+        self.buffers = runner.inputs(runner.super_sequence.pack([widest] * max_num_seqs, runner.block_size))
 
     @torch.inference_mode()
     def capture(self) -> None:
-        """Record every size, the largest first."""
-        for size in reversed(self.sizes):
-            self.replays[size] = self.record(self.buffers(size))
+        """Record every size, the largest first. A model that cannot be recorded runs eagerly, with a warning."""
+        try:
+            for size in reversed(self.sizes):
+                self.replays[size] = self.record(self.first(size))
+        except RuntimeError as exc:
+            self.replays.clear()
+            warnings.warn(f"no CUDA graphs, every step runs eagerly: {exc}", stacklevel=2)
 
     def record(self, inputs: Inputs) -> Callable[[], torch.Tensor]:
         """Capture one size; calling what is returned replays it on whatever the buffers hold then."""
@@ -75,47 +80,24 @@ class DecodeGraphs:
         return self.replays[size]()[pack.last]
 
     def pad(self, pack: SuperSequence, size: int) -> SuperSequence:
-        """The step with rows that are nobody's, up to `size`: one token each, in block 0."""
-        more = size - len(pack.rows)
-        nobody = replace(pack.rows[0], request_id="", block_ids=[NOBODY], position=0, samples=False)
-        return replace(
-            pack,
-            rows=[*pack.rows, *[nobody] * more],
-            token_ids=[*pack.token_ids, *[0] * more],
-            positions=[*pack.positions, *[0] * more],
-            slots=[*pack.slots, *[NOBODY * self.runner.block_size] * more],
-            query_starts=list(range(size + 1)),
-            seq_lens=[*pack.seq_lens, *[1] * more],
-            block_tables=[*pack.block_tables, *[[NOBODY]] * more],
-            num_decodes=size,
-        )
+        """The step with rows that are nobody's, up to `size`."""
+        return pack.pack([*pack.rows, *[PADDING] * (size - len(pack.rows))], self.runner.block_size)
 
     def fill(self, pack: SuperSequence) -> None:
         """Copy a padded step into the buffers, and clear the table columns that the last one left."""
-        size, widest = len(pack.rows), self.tables.shape[1]
-        tables = [[*table, *[NOBODY] * (widest - len(table))] for table in pack.block_tables]
-        for buffer, values in (
-            (self.token_ids, pack.token_ids),
-            (self.positions, pack.positions),
-            (self.slots, pack.slots),
-            (self.seq_lens, pack.seq_lens),
-            (self.tables, tables),
-        ):
-            buffer[:size].copy_(torch.tensor(values, dtype=buffer.dtype))
+        step, buffers = self.runner.inputs(pack), self.first(len(pack.rows))
+        buffers.token_ids.copy_(step.token_ids)
+        buffers.positions.copy_(step.positions)
+        buffers.paged.slots.copy_(step.paged.slots)
+        buffers.paged.seq_lens.copy_(step.paged.seq_lens)
+        buffers.paged.block_tables.fill_(NOBODY)
+        buffers.paged.block_tables[:, : step.paged.block_tables.shape[1]].copy_(step.paged.block_tables)
 
-    def buffers(self, size: int) -> Inputs:
-        """The first `size` rows of the buffers, as a forward pass takes them."""
-        starts = torch.arange(size + 1, dtype=torch.int32, device=self.runner.device)
-        paged = Paged(
-            attention=self.runner.attention,
-            caches=self.runner.caches,
-            slots=self.slots[:size],
-            query_starts=starts,
-            seq_lens=self.seq_lens[:size],
-            block_tables=self.tables[:size],
-            num_decodes=size,
-            prefills=[],
-            max_query_len=1,
-            max_seq_len=self.tables.shape[1] * self.runner.block_size,
-        )
-        return Inputs(self.token_ids[:size], self.positions[:size], starts[:size].long(), paged)
+    def first(self, size: int) -> Inputs:
+        """The first `size` rows of the buffers, as a forward pass takes them: views of memory that never moves."""
+        buffers, paged = self.buffers, self.buffers.paged
+        widest = paged.block_tables.shape[1] * self.runner.block_size
+        views = {"slots": paged.slots[:size], "query_starts": paged.query_starts[: size + 1]}
+        views |= {"seq_lens": paged.seq_lens[:size], "block_tables": paged.block_tables[:size]}
+        rows = replace(paged, num_decodes=size, max_seq_len=widest, **views)
+        return Inputs(buffers.token_ids[:size], buffers.positions[:size], paged.query_starts[:size].long(), rows)

@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 from multiprocessing.process import BaseProcess
-from typing import Any, Protocol
+from typing import Any
 
 from .config import EngineConfig, Unusable
 from .core_parts import CoreParts, resolve
@@ -25,29 +25,8 @@ class StepFailed(Exception):
     """The worker lives, but raised on these rows."""
 
 
-class Executor(Protocol):
-    """What the engine core needs of a worker, wherever it is."""
-
-    limits: Limits
-    stop_token_ids: list[int]
-
-    def execute(self, rows: list[Row]) -> Result:
-        """Run one step. Raises `StepFailed` or `WorkerDied`."""
-        ...
-
-    def close(self) -> None:
-        """Leave no process behind."""
-        ...
-
-
-def load(config: EngineConfig, parts: CoreParts, trace: Tracer) -> Executor:
-    """The executor that `--distributed-executor-backend` names, its model loaded. Raises `Unusable`."""
-    kind = UniProcExecutor if config.distributed_executor_backend == "uni" else MultiprocExecutor
-    return kind(config, parts, trace)
-
-
 class UniProcExecutor:
-    """The worker is an object."""
+    """The worker is an object. `limits` and `stop_token_ids` are what the rest of the engine must know of it."""
 
     def __init__(self, config: EngineConfig, parts: CoreParts, trace: Tracer) -> None:
         self.worker = resolve(parts.worker).load(config, parts, trace)
@@ -55,6 +34,7 @@ class UniProcExecutor:
         self.stop_token_ids: list[int] = self.worker.stop_token_ids
 
     def execute(self, rows: list[Row]) -> Result:
+        """Run one step. Raises `StepFailed` or `WorkerDied`."""
         try:
             return self.worker.execute(rows)
         except WorkerDied:
@@ -63,7 +43,7 @@ class UniProcExecutor:
             raise StepFailed(repr(exc)) from exc
 
     def close(self) -> None:
-        pass
+        """There is nothing to end."""
 
 
 class MultiprocExecutor:
@@ -83,6 +63,7 @@ class MultiprocExecutor:
             raise
 
     def execute(self, rows: list[Row]) -> Result:
+        """Run one step. Raises `StepFailed` or `WorkerDied`."""
         try:
             self.connection.send(rows)
         except OSError as exc:
@@ -101,9 +82,19 @@ class MultiprocExecutor:
         raise {"failed": StepFailed, "unusable": Unusable, "broken": WorkerDied}[tag](payload)
 
     def close(self) -> None:
+        """Leave no process behind."""
         self.process.kill()
         self.process.join()
         self.connection.close()
+
+
+Executor = UniProcExecutor | MultiprocExecutor
+
+
+def load(config: EngineConfig, parts: CoreParts, trace: Tracer) -> Executor:
+    """The executor that `--distributed-executor-backend` names, its model loaded. Raises `Unusable`."""
+    kind = UniProcExecutor if config.distributed_executor_backend == "uni" else MultiprocExecutor
+    return kind(config, parts, trace)
 
 
 def settle_in() -> None:

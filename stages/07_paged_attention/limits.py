@@ -8,6 +8,14 @@ from dataclasses import dataclass
 from .messages import SamplingParams
 
 
+class NeverFits(Exception):
+    """The request could not be served even alone, or its id is in use."""
+
+
+class QueueFull(Exception):
+    """As many requests are waiting as may wait."""
+
+
 @dataclass(frozen=True)
 class Limits:
     """What one engine core can hold; `Ready` tells it."""

@@ -14,33 +14,12 @@ Each budget is respected at all times, and the cost of a step grows with what ru
 """
 
 from collections import OrderedDict
-from dataclasses import dataclass, field
 
 from .kv_cache_manager import KVCacheManager
-from .limits import Limits
+from .limits import Limits, NeverFits, QueueFull
 from .messages import Output
 from .request import Request, Status
-from .step import Failed, Sampled
-
-
-class QueueFull(Exception):
-    """As many requests are waiting as may wait."""
-
-
-class NeverFits(Exception):
-    """The request could not be served even alone, or its id is in use."""
-
-
-@dataclass
-class Step:
-    """One step's decision."""
-
-    scheduled: list[tuple[Request, int]] = field(default_factory=list)
-    """requests, and how many of their tokens are computed"""
-    admitted: list[Request] = field(default_factory=list)
-    preempted: list[Request] = field(default_factory=list)
-    popped: dict[str, list[int]] = field(default_factory=dict)
-    """blocks that requests got for this step, by request id"""
+from .step import Failed, Sampled, Step
 
 
 class Scheduler:
@@ -114,16 +93,10 @@ class Scheduler:
             self.manager.remember(request, since)
             if sampled:
                 request.token_ids.append(sampled.token_id)
-                reason = self.finish_reason(request)
-                outputs.append(
-                    Output(
-                        request.request_id,
-                        [sampled.token_id],
-                        reason,
-                        logprobs=[sampled.logprobs] if sampled.logprobs else None,
-                        cached_tokens=request.num_cached_tokens if first else 0,
-                    )
-                )
+                reason, cached = self.finish_reason(request), request.num_cached_tokens if first else 0
+                logprobs = [sampled.logprobs] if sampled.logprobs else None
+                told = {"logprobs": logprobs, "cached_tokens": cached}
+                outputs.append(Output(request.request_id, [sampled.token_id], reason, **told))
                 if reason:
                     self.finish(request)
         return outputs

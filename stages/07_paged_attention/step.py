@@ -1,8 +1,24 @@
-"""What crosses from the scheduler to the worker and back, once a step: plain data, so that a pipe may lie between."""
+"""One step: what the scheduler decides, and what crosses to the worker and back.
 
-from dataclasses import dataclass
+Rows and results are plain data, so that a pipe may lie between.
+"""
+
+from dataclasses import dataclass, field
 
 from .messages import Logprobs, SamplingParams
+from .request import Request
+
+
+@dataclass
+class Step:
+    """The scheduler's decision."""
+
+    scheduled: list[tuple[Request, int]] = field(default_factory=list)
+    """requests, and how many of their tokens are computed"""
+    admitted: list[Request] = field(default_factory=list)
+    preempted: list[Request] = field(default_factory=list)
+    popped: dict[str, list[int]] = field(default_factory=dict)
+    """blocks that requests got for this step, by request id"""
 
 
 @dataclass(frozen=True)

@@ -71,10 +71,12 @@ def test_a_smaller_batch_leaves_nothing_of_a_larger_one() -> None:
     pack = stage.super_sequence.SuperSequence.pack
     graphs.fill(graphs.pad(pack([decode(str(p), 40, [p * 3 + i for i in (1, 2, 3)]) for p in range(8)], BLOCK), 8))
     graphs.fill(graphs.pad(pack([decode("A", 3, [9]), decode("B", 17, [7, 4]), decode("C", 2, [2])], BLOCK), 4))
-    assert graphs.tables[:4, :3].tolist() == [[9, 0, 0], [7, 4, 0], [2, 0, 0], [0, 0, 0]]
-    assert not graphs.tables[:4, 3:].any()
-    assert graphs.slots[:4].tolist() == [147, 65, 34, 0]
-    assert graphs.seq_lens[:4].tolist() == [4, 18, 3, 1]
+    paged = graphs.first(4).paged
+    assert paged.block_tables[:, :3].tolist() == [[9, 0, 0], [7, 4, 0], [2, 0, 0], [0, 0, 0]]
+    assert not paged.block_tables[:, 3:].any()
+    assert paged.slots.tolist() == [147, 65, 34, 0]
+    assert paged.seq_lens.tolist() == [4, 18, 3, 1]
+    assert paged.query_starts.tolist() == [0, 1, 2, 3, 4] and paged.num_decodes == 4
 
 
 @pytest.mark.parametrize("name", ["llama", "opt"])
@@ -91,6 +93,19 @@ def test_the_same_tokens_with_and_without(name: str) -> None:
     assert set(sizes) == {8, 4, 2, 1}
     work = engines[0].core.work
     assert 0 < work["positions_padding"] == work["positions_computed"] - engines[1].core.work["positions_computed"]
+
+
+def test_what_cannot_be_recorded_runs_eagerly_and_says_so() -> None:
+    class Unrecordable(stage.cuda_graphs.DecodeGraphs):
+        def record(self, inputs: Any) -> Any:
+            raise RuntimeError("operation not permitted when stream is capturing")
+
+    engine = Engine("llama")
+    engine.worker.runner.graphs = Unrecordable(engine.worker.runner, 8, 4)
+    with pytest.warns(UserWarning, match="every step runs eagerly: operation not permitted"):
+        engine.worker.runner.graphs.capture()
+    engine.ask("A", [5, 6, 7], 5, ignore_eos=True)
+    assert len(engine.finish()["A"]) == 5
 
 
 def test_eager_where_there_is_no_gpu() -> None:
