@@ -23,7 +23,7 @@ class Machine(RuleBasedStateMachine):
         self.answers: dict[str, int] = {}
         self.wanted: dict[str, int] = {}
 
-    @rule(family=st.integers(0, 2), length=st.integers(1, 60), max_tokens=st.integers(1, 50), more=st.integers(0, 2))
+    @rule(family=st.integers(0, 2), length=st.integers(1, 60), max_tokens=st.integers(1, 70), more=st.integers(0, 2))
     def add(self, family: int, length: int, max_tokens: int, more: int) -> None:
         self.count += 1
         name = str(self.count)
