@@ -4,6 +4,8 @@ Any Hugging Face causal LM goes in unmodified. Only this file, the model runner,
 graphs know torch.
 """
 
+import os
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -23,7 +25,10 @@ from .trace import Tracer
 CPU_CACHE_BYTES = 1 << 28
 """size of the pool on a CPU, where nothing else says how much memory is ours"""
 
-BACKENDS = {"torch": f"{__package__}.attention:TorchAttention"}
+BACKENDS = {
+    "torch": f"{__package__}.attention:TorchAttention",
+    "triton": f"{__package__}.triton_attention:TritonAttention",
+}
 """what `--attention-backend` names"""
 
 
@@ -43,9 +48,13 @@ class Worker:
             raise Unusable(f"--max-model-len {longest} is more than the {text.max_position_embeddings} of the model")
         backend = config.attention_backend
         if backend == "auto":
-            backend = "triton" if model.device.type == "cuda" and "triton" in BACKENDS else "torch"
+            backend = "triton" if model.device.type == "cuda" and find_spec("triton") else "torch"
         if backend not in BACKENDS:
             raise Unusable(f"--attention-backend {backend}: there is none of that name here")
+        if backend == "triton" and not find_spec("triton"):
+            raise Unusable("--attention-backend triton: it is not installed; on Linux, PyTorch for CUDA brings it")
+        if backend == "triton" and model.device.type != "cuda" and "TRITON_INTERPRET" not in os.environ:
+            raise Unusable("--attention-backend triton needs a GPU, or TRITON_INTERPRET=1 and patience")
         attention, sampler = resolve(parts.attention or BACKENDS[backend])(), resolve(parts.sampler)()
 
         def runner(num_blocks: int) -> ModelRunner:

@@ -20,26 +20,31 @@ class Case:
     kv_heads: int = 2
     size: int = 16
     dtype: torch.dtype = torch.float32
+    device: str = "cpu"
 
     def run(self, attention: Any, only: int | None = None) -> dict[int, torch.Tensor]:
         """What attention gives for each request, or for one of them alone: [new, heads, size]."""
         torch.manual_seed(len(self.shape))
         blocks = (torch.randperm(120) + 1).tolist()
         cache = torch.full((2, 121, BLOCK, self.kv_heads, self.size), float("nan"), dtype=self.dtype)
+        cache = cache.to(self.device)
         rows, made = [], {}
         for place, (total, new) in enumerate(self.shape):
             table = [blocks.pop() for _ in range(-(-total // BLOCK))]
             q, k, v = (torch.randn(total, heads, self.size) for heads in (self.heads, self.kv_heads, self.kv_heads))
-            made[place] = tuple(tensor.to(self.dtype) for tensor in (q, k, v))
+            made[place] = tuple(tensor.to(self.device, self.dtype) for tensor in (q, k, v))
             row = stage.step.Row(str(place), [0] * new, total - new, table, True, 0, sampling())
             rows += [row] if only in (None, place) else []
             slots = [table[position // BLOCK] * BLOCK + position % BLOCK for position in range(total - new)]
             attention.write(
-                made[place][1][: total - new], made[place][2][: total - new], cache, torch.tensor(slots).long()
+                made[place][1][: total - new],
+                made[place][2][: total - new],
+                cache,
+                torch.tensor(slots, device=self.device).long(),
             )
         pack = stage.super_sequence.SuperSequence.pack(rows, BLOCK)
         runner = stage.model_runner.ModelRunner.__new__(stage.model_runner.ModelRunner)
-        runner.device, runner.attention, runner.caches = torch.device("cpu"), attention, [cache]
+        runner.device, runner.attention, runner.caches = torch.device(self.device), attention, [cache]
         paged = runner.inputs(pack).paged
         order = [int(row.request_id) for row in pack.rows]
         q, k, v = (torch.cat([made[p][part][-self.shape[p][1] :] for p in order]) for part in range(3))
