@@ -64,4 +64,4 @@ class ChatTemplate:
             text = self.template.render(messages=messages, add_generation_prompt=True, **self.tokens)
         except Exception as exc:  # a template may do anything
             raise Refused(f"messages: the chat template refuses them: {exc}", field="messages") from exc
-        return self.tokenizer.rust.encode(text, add_special_tokens=False).ids
+        return self.tokenizer.rust.encode_batch([text], add_special_tokens=False)[0].ids  # lets go of the GIL

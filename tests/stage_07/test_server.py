@@ -331,6 +331,9 @@ def test_the_loop_turns_while_a_prompt_is_tokenized(parts: Any, patience: float)
             stood_still.append(not turned.wait(patience))
             return TOKENIZER.encode(text)
 
+        def encode_batch(self, texts: list[str]) -> list[Any]:
+            return [self.encode(text) for text in texts]
+
     async def tokenize() -> list[int]:
         tokenizer.rust = Slow(asyncio.get_running_loop())
         return await tokenizer.encode("ab")
