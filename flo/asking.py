@@ -75,7 +75,16 @@ def text_of(content: Any) -> str:
         return "\n".join(content["generated_texts"])
     if isinstance(content, dict) and isinstance(content.get("predictions"), list):
         return "\n".join(prediction["label"] for prediction in content["predictions"])
+    if isinstance(content, dict) and isinstance(content.get("choices"), list):
+        return "\n".join(piece_of({"choices": [choice]}) for choice in content["choices"])
     return json.dumps(content, ensure_ascii=False)
+
+
+def piece_of(frame: dict[str, Any]) -> str:
+    """The text in a frame of a stream: ours, or a chunk of a completion or a chat as OpenAI has them."""
+    choice = next(iter(frame.get("choices", ())), {})
+    message = choice.get("delta") or choice.get("message") or {}
+    return frame.get("token") or choice.get("text") or message.get("content") or ""
 
 
 def _read_stream(lines: Iterable[str], status: int, began: float) -> Reply:
@@ -89,11 +98,11 @@ def _read_stream(lines: Iterable[str], status: int, began: float) -> Reply:
         elif not line:
             event = ""
         elif line.startswith("data:") and (data := line[5:].strip()) != "[DONE]":
-            if event == "error":
+            if event == "error" or "error" in json.loads(data):
                 return Reply(status, "".join(pieces), time.monotonic() - began, first, error=data)
-            token = json.loads(data).get("token")
-            first = first or time.monotonic() - began if token else first
-            pieces.append(token or "")
+            piece = piece_of(json.loads(data))
+            first = first or time.monotonic() - began if piece else first
+            pieces.append(piece)
     return Reply(status, "".join(pieces), time.monotonic() - began, first)
 
 

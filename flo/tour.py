@@ -96,7 +96,8 @@ def _shorter(question: Callable[[int, int], Ask]) -> Callable[[int, int], Ask]:
 
     def ask_for_less(user: int, number: int) -> Ask:
         asked = question(user, number)
-        return replace(asked, body={**asked.body, "max_new_tokens": 8}) if "prompt" in asked.body else asked
+        limit = "max_tokens" if "max_tokens" in asked.body else "max_new_tokens"
+        return replace(asked, body={**asked.body, limit: 8}) if "prompt" in asked.body else asked
 
     return ask_for_less
 

@@ -64,6 +64,12 @@ def pinned(user: int, number: int) -> Ask:
     return Ask(asked.path, {"model_id": STREAMERS[user % 2], **asked.body}, asked.expected)
 
 
+def completed(user: int, number: int) -> Ask:
+    """The same questions as OpenAI's clients put them, streamed."""
+    asked, options = basic(user, number), {"max_tokens": 50, "temperature": 0, "stream": True}
+    return Ask("/v1/completions", {**asked.body, **options}, asked.expected)
+
+
 VISITS: dict[str, Visit] = {
     "01_single_request": Visit(
         samples=(
@@ -146,6 +152,25 @@ VISITS: dict[str, Visit] = {
             "Evictions: {evictions:.0f}, of the idle model that you saw first. Whoever streams is not evicted."
             " Ask for a third model meanwhile, and you get 503 with a hint when to come back.",
             "See it break: flo run 06 --fault kill_when_full. What changed in the code: flo diff 05 06",
+        ),
+    ),
+    "07_paged_attention": Visit(
+        samples=(
+            count("/v1/completions", 3, 9, temperature=0),
+            Ask(
+                "/v1/chat/completions",
+                {"messages": [{"role": "user", "content": "Explain the KV cache in one sentence."}], "temperature": 0},
+            ),
+        ),
+        question=completed,
+        notice=(
+            "The first piece of text came after {ttft_p50:.2f} s in the median, the whole answer after"
+            " {latency_p50:.2f} s.",
+            "Each step moved {rows_per_forward:.1f} rows, prompts and decodes in one sequence without padding: by rows"
+            " Flo was {busy_rows:.0%} busy, and by time {busy_time:.0%}.",
+            "{positions_attended:.0f} positions were computed for {row_steps:.0f} rows: a prompt once, and then one"
+            " position a token. That is the KV cache, in blocks of 16 tokens that go back to the pool at once.",
+            "One request's way through the processes: flo follow 07. Any OpenAI client can talk to flo run 07.",
         ),
     ),
 }

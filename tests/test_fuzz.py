@@ -35,7 +35,8 @@ def scripted_app(name: str) -> Any:
         worker = import_module(scripted).Script().worker
         parts = replace(parts, workers=dict.fromkeys(parts.workers, worker))
     else:
-        parts = replace(parts, worker=f"{scripted}:Worker")
+        players = getattr(import_module(scripted), "PLAYERS", {"worker": f"{scripted}:Worker"})
+        parts = replace(parts, **players)
     return stage.server.create_app(stage.settings.Settings(), parts)
 
 

@@ -50,6 +50,7 @@ def serve(app: FastAPI, host: str, port: int) -> NoReturn:
         try:
             listener.bind((host, port))
             engine.start()
+            listener.listen()  # before the address is told
             shown = f"[{host}]" if ":" in host else host
             print(f"{app.title}: http://{shown}:{listener.getsockname()[1]}", flush=True)
             server.run(sockets=[listener])

@@ -1,0 +1,1 @@
+"""Stage 07: a KV cache in pages, and the whole path of a request through an engine."""
