@@ -3,6 +3,7 @@
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from flo.servers import stage_environment
+from tests.serving import eventually
 
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS = 60
@@ -76,9 +78,21 @@ def started(command: list[str], cwd: Path = ROOT, **environment: str) -> "Iterat
 
 
 def address(process: "subprocess.Popen[str]") -> str:
-    """Where a server says that it listens."""
+    """Where a server says that it listens, once it does: it says so a moment before."""
     assert process.stdout
     told, _, _ = select.select([process.stdout], [], [], SECONDS)
     line = process.stdout.readline() if told else ""
     assert ": http://" in line, f"the server did not say where it listens, but {line!r}"
-    return line.split()[-1]
+    url = line.split()[-1]
+    host, _, port = url.removeprefix("http://").rpartition(":")
+    eventually(lambda: listens(host, int(port)), f"a server at {url}", SECONDS)
+    return url
+
+
+def listens(host: str, port: int) -> bool:
+    """Whether a connection is accepted there."""
+    try:
+        socket.create_connection((host, port)).close()
+    except ConnectionRefusedError:
+        return False
+    return True
