@@ -36,6 +36,10 @@ class SlotLayer(CacheLayerMixin):
         self.values[at] = value_states.transpose(1, 2)
         return self.keys[rows, :, :longest], self.values[rows, :, :longest]
 
+    def tensors(self) -> list[torch.Tensor]:
+        """Keys and values; nothing before the first forward pass, which tells their shape."""
+        return [tensor for tensor in (self.keys, self.values) if tensor is not None]
+
     def get_seq_length(self) -> int:
         return self.cache.longest
 
@@ -50,7 +54,8 @@ class SlotCache(Cache):
     """The KV cache of one model: `slots` streams of up to `context` tokens each."""
 
     def __init__(self, layers: int, slots: int, context: int) -> None:
-        super().__init__(layers=[SlotLayer(self, slots, context) for _ in range(layers)])
+        self.tables = [SlotLayer(self, slots, context) for _ in range(layers)]
+        super().__init__(layers=[*self.tables])
         self.slots, self.context = slots, context
         self.lengths: list[int] = []  # tokens in each slot in use
         self.rows = slice(0, 0)
@@ -73,8 +78,8 @@ class SlotCache(Cache):
         """A stream leaves; the last one moves into its slot."""
         last = len(self.lengths) - 1
         if slot != last:
-            for layer in self.layers:
-                for tensor in (layer.keys, layer.values):
+            for layer in self.tables:
+                for tensor in layer.tensors():
                     tensor[slot, :, : self.lengths[last]] = tensor[last, :, : self.lengths[last]]
             self.lengths[slot] = self.lengths[last]
         self.lengths.pop()
@@ -87,6 +92,6 @@ class SlotCache(Cache):
 
     def bytes(self) -> tuple[int, int]:
         """Bytes reserved, and bytes that hold tokens."""
-        tensors = [tensor for layer in self.layers if layer.is_initialized for tensor in (layer.keys, layer.values)]
+        tensors = [tensor for layer in self.tables for tensor in layer.tensors()]
         reserved = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
         return reserved, reserved * sum(self.lengths) // (self.slots * self.context)

@@ -30,6 +30,7 @@ class StreamingWorker(Worker):
     """Text in, tokens out. `streams` are those that have a slot in the cache, in the order of the slots."""
 
     streams: list[Sequence]
+    cache: Any = None
 
     def check(self) -> None:
         if self.metadata.directory.is_dir():

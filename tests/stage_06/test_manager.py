@@ -6,7 +6,7 @@ Whatever runs on a worker's thread elsewhere is a future here: a load ends when 
 import asyncio
 from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any, ClassVar
+from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -215,7 +215,7 @@ class Manager(RuleBasedStateMachine):
         self.loop.close()
 
 
-class TestManager(Manager.TestCase):
-    settings: ClassVar[settings] = settings(
-        max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-    )
+TestManager = Manager.TestCase
+TestManager.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
