@@ -66,7 +66,7 @@ $(DONE): pyproject.toml constraints.txt
 	exit 1
 	@echo "Setting up .venv, once: a few minutes, and on Linux about 6 GB, most of it torch ..."
 	@rm -f $@
-	@{ $(BIN)/python -m pip install --progress-bar off -c constraints.txt -e '.[dev,bench,fetch]' && touch $@; } \
+	@{ $(BIN)/python -m pip install --progress-bar off -c constraints.txt -e '.[dev,bench,fetch,train]' && touch $@; } \
 	| $(PROGRESS)
 	@test -f $@ || { \
 	  echo "pip could not install the packages; its error is above." >&2; \

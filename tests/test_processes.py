@@ -21,6 +21,7 @@ from tests.serving import Gate, eventually, wait_healthy
 
 STAGES = sorted(path.name for path in (ROOT / "stages").glob("[0-9][0-9]_*"))
 ONE_MODEL = [name for name in STAGES if name[:2] in {"01", "02", "03", "07"}]
+SCRIPTED = [name for name in ONE_MODEL if name[:2] != "07"]  # the worker of 07 has tests of its own
 SIGNALS = ["SIGTERM", "SIGINT"]
 ASK = {"prompt": "Count from 3 to 9:"}
 ANSWER = {"generated_text": " 3 4 5 6 7 8 9"}
@@ -40,7 +41,7 @@ def test_a_signal_leaves_no_process_and_no_port(stage: str, name: str) -> None:
             httpx.get(f"{server.url}/health")
 
 
-@pytest.mark.parametrize("stage", ONE_MODEL)
+@pytest.mark.parametrize("stage", SCRIPTED)
 @pytest.mark.parametrize("name", SIGNALS)
 def test_a_signal_while_the_model_is_loading_ends_it_all(stage: str, name: str) -> None:
     with Gate() as gate, started(scripted_stage(stage, "--device", f"hold {gate.port}")) as server:
@@ -59,7 +60,7 @@ def ask_and_hold(url: str, gate: Gate, pool: ThreadPoolExecutor, stage: str) -> 
     return held
 
 
-@pytest.mark.parametrize("stage", ONE_MODEL)
+@pytest.mark.parametrize("stage", SCRIPTED)
 @pytest.mark.parametrize("name", SIGNALS)
 def test_a_signal_during_a_pass_tells_the_caller_why(stage: str, name: str) -> None:
     with ThreadPoolExecutor() as pool, Gate() as gate, started(scripted_stage(stage)) as server:
@@ -76,7 +77,7 @@ def test_a_signal_during_a_pass_tells_the_caller_why(stage: str, name: str) -> N
         assert wait_gone(family) == set()
 
 
-@pytest.mark.parametrize("stage", ONE_MODEL)
+@pytest.mark.parametrize("stage", SCRIPTED)
 def test_the_child_of_a_killed_parent_ends_by_itself_in_the_middle_of_a_pass(stage: str) -> None:
     """An idle child would notice that its pipe has closed; one that works does not look at its pipe."""
     with ThreadPoolExecutor() as pool, Gate() as gate, started(scripted_stage(stage)) as server:
@@ -90,6 +91,16 @@ def test_the_child_of_a_killed_parent_ends_by_itself_in_the_middle_of_a_pass(sta
 
 
 @pytest.mark.parametrize("stage", ONE_MODEL)
+def test_the_child_of_a_killed_parent_ends_by_itself_when_idle(stage: str) -> None:
+    with running_stage(stage) as server:
+        family = descendants(server.pid)
+        assert family
+        os.kill(server.pid, signal.SIGKILL)
+        server.process.wait(SECONDS)
+        assert wait_gone(family) == set()
+
+
+@pytest.mark.parametrize("stage", SCRIPTED)
 def test_the_child_of_a_parent_killed_while_it_loads_ends_by_itself(stage: str) -> None:
     with Gate() as gate, started(scripted_stage(stage, "--device", f"hold {gate.port}")) as server:
         gate.wait()
@@ -100,7 +111,7 @@ def test_the_child_of_a_parent_killed_while_it_loads_ends_by_itself(stage: str) 
         assert wait_gone(family) == set()
 
 
-@pytest.mark.parametrize("stage", ONE_MODEL)
+@pytest.mark.parametrize("stage", SCRIPTED)
 def test_it_listens_only_once_the_model_is_ready(stage: str) -> None:
     with socket.socket() as chosen:
         chosen.bind(("127.0.0.1", 0))
@@ -121,7 +132,7 @@ def test_a_killed_child_is_replaced(stage: str) -> None:
         assert client.post("/basic_generate", json=ASK).json() == ANSWER
 
 
-@pytest.mark.parametrize("stage", ONE_MODEL)
+@pytest.mark.parametrize("stage", SCRIPTED)
 def test_a_model_lost_for_good_ends_the_server_with_its_error(stage: str, tmp_path: Path) -> None:
     needed = tmp_path / "needed"
     needed.touch()
