@@ -91,7 +91,7 @@ def test_one_engine_is_built_before_the_first_request(scripted: Callable[..., An
 
 
 def test_the_tenth_of_ten_users_waits_for_nine_others() -> None:
-    """The seed's sum, under a fake clock: 256 tokens at 25 ms make 6.4 s; the second waits that, the tenth 57.6 s."""
+    """Under a fake clock: 256 tokens at 25 ms make 6.4 s; the second waits that, the tenth 57.6 s."""
     now, turn = [0.0], threading.Lock()
     everyone = threading.Barrier(10)
 

@@ -54,7 +54,7 @@ class Timeline:
 
 
 def test_six_requests_on_four_slots() -> None:
-    """The seed's timeline: E and F start when the longest of A to D ends."""
+    """E and F start when the longest of A to D ends."""
     lengths = {"A": 3.0, "B": 8.0, "C": 2.0, "D": 5.0, "E": 4.0, "F": 2.0}
     timeline = Timeline(Slots(lengths))
 

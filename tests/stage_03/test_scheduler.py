@@ -47,7 +47,7 @@ def test_the_stop_token_ends_a_sequence_unless_it_is_to_be_ignored() -> None:
 
 
 def test_six_requests_on_four_slots() -> None:
-    """The seed's six requests again: E and F join in the step after a slot frees, not after the longest."""
+    """The six requests of stage 02 again: E and F join in the step after a slot frees, not after the longest."""
     scheduler = stage.scheduler.Scheduler(batch_size=4, max_queue=8)
     lengths = {"A": 3, "B": 8, "C": 2, "D": 5, "E": 4, "F": 2}
     scheduler.add([sequence(name, max_new_tokens=length) for name, length in lengths.items()])
