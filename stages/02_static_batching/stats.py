@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 CAPACITY = 16
-"""Rows that one forward pass could carry for nearly the price of one (decoding is memory-bound: reading the weights is what takes the time)."""
+"""Rows that one forward pass could carry for nearly the price of one: decoding is memory-bound."""
 
 
 @dataclass

@@ -21,7 +21,7 @@ from .output_handler import Choice, Delta
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 CAPACITY = 16
-"""rows that one forward pass could carry for nearly the price of one (decoding is memory-bound: reading the weights is what takes the time)"""
+"""rows that one forward pass could carry for nearly the price of one: decoding is memory-bound"""
 
 TOTALS = ("preemptions", "prefix_queries", "prefix_hits", "blocks_free", "blocks_cached", "blocks_used")
 
