@@ -17,4 +17,4 @@ def pages_value(result: Result, way: str, *path: str) -> str:
     value = at(the_cell(result, way=way.replace("_", " ")), path)
     if isinstance(value, int):
         return f"{value:,}"
-    return f"{value:.0%}" if path[0].startswith("of_") else f"{value:.1f}"
+    return f"{value:.0%}" if path[0].startswith("of_") or path == ("again",) else f"{value:.1f}"

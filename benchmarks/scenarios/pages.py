@@ -38,7 +38,7 @@ class Asked:
 
 
 class Memory(Protocol):
-    """Where tokens are kept; `reserved` slots are somebody's. `grow` is told after a token more; False if it has no place."""
+    """Where tokens are kept. `reserved` slots are somebody's. `grow` makes room for `tokens`; False if it cannot."""
 
     @property
     def reserved(self) -> int: ...
@@ -113,6 +113,8 @@ class Blocks:
         self.sampling = import_module(f"{stage}.messages").SamplingParams(CONTEXT)
         self.request = import_module(f"{stage}.request").Request
         self.tables: dict[Asked, Any] = {}
+        self.again = 0
+        """tokens that are computed again, since a request gave up its place"""
 
     @property
     def reserved(self) -> int:
@@ -120,7 +122,7 @@ class Blocks:
 
     def admit(self, request: Asked) -> bool:
         asked = self.request("", [0] * request.tokens, request.prompt, self.sampling, 0.0)
-        if self.manager.admit(asked, headroom=0):
+        if self.manager.admit(asked, len(self.tables) + 1 if self.tables else 0):  # the scheduler's watermark
             self.tables[request] = asked
         return request in self.tables
 
@@ -128,6 +130,7 @@ class Blocks:
         return self.manager.grow(self.tables[request], request.tokens)
 
     def end(self, request: Asked) -> None:
+        self.again += request.tokens if request.tokens < request.length else 0
         self.manager.free(self.tables.pop(request))
 
     def waste(self) -> list[int]:
@@ -198,7 +201,9 @@ def measure(way: str, count: int = STEPS, warm_up: int = WARM_UP) -> dict[str, A
     seen: list[tuple[int, int, int]] = []
     waste: list[int] = []
     stuck: list[dict[str, int]] = []
+    everybody = 0
     for number, running in enumerate(steps(memory, crowd(), count)):
+        everybody += len(running)
         if number >= warm_up:
             seen.append((len(running), sum(request.tokens for request in running), memory.reserved))
             if isinstance(memory, Blocks):
@@ -215,6 +220,7 @@ def measure(way: str, count: int = STEPS, warm_up: int = WARM_UP) -> dict[str, A
         "gap": max(stuck, key=lambda one: one["free"] - one["asked"], default=None),  # the plainest moment
         "waste_each": fmean(waste) if waste else (reserved - tokens) / at_once,
         "waste_most": max(waste, default=None),
+        "again": memory.again / everybody if isinstance(memory, Blocks) else 0.0,
     }
 
 
@@ -233,7 +239,8 @@ HEADINGS = (
     "of it holds tokens",
     "of all memory holds tokens",
     "empty, a request",
-    "refused though enough was free",
+    "kept out by gaps alone",
+    "computed again",
 )
 
 
@@ -247,6 +254,7 @@ def table(result: Result) -> Sheet:
             f"{cell['of_memory']:.1%}",
             f"{cell['waste_each']:,.{0 if cell['waste_each'] > 100 else 1}f} tokens",
             f"{cell['stuck']:.0%} of steps",
+            f"{cell['again']:.0%}",
         )
         for cell in result["cells"]
     ]
