@@ -16,7 +16,7 @@ PROGRESS = while read -r line; do case "$$line" in \
 	  "Installing collected packages"*) echo "  Unpacking ..." ;; \
 	esac; done
 
-.PHONY: help setup tour test test-triton test-vllm lint bench
+.PHONY: help setup tour test test-triton test-vllm test-slow lint bench
 
 help:
 	@echo "make tour    start every stage, send it real requests, say what to notice"
@@ -25,6 +25,7 @@ help:
 	@echo "make bench   measure the stages under load (python -m benchmarks)"
 	@echo "make test-triton  test stage 04 against a real Triton server, fetched once into models/.triton (Linux)"
 	@echo "make test-vllm  test stage 03's gateway against a real vLLM on the CPU; sets up .venv-vllm, 3.4 GB"
+	@echo "make test-slow  test stage 07 with smollm2, fetched once into models/smollm2"
 	@echo "make setup   only set up .venv, which all of the above do by themselves"
 	@echo
 	@echo 'Flags go through ARGS, such as:  make tour ARGS="--stage 01"'
@@ -42,6 +43,10 @@ test-triton: $(DONE)
 
 test-vllm: $(DONE) $(VLLM_DONE)
 	@$(BIN)/python -m pytest -m vllm $(ARGS)
+
+test-slow: $(DONE)
+	@test -d models/smollm2 || $(BIN)/python -m flo fetch smollm2
+	@$(BIN)/python -m pytest -m slow $(ARGS)
 
 lint: $(DONE)
 	@$(BIN)/python -m ruff check $(CODE)

@@ -71,7 +71,7 @@ class EngineCore:
         sampled = {output.request_id: output.token_ids for output in outputs}
         finished = {output.request_id: output.finish_reason for output in outputs if output.finish_reason}
         told = {"sampled": sampled, "finished": finished}
-        self.trace.instant("updated", step=self.work["steps"], request_ids=list(sampled), **told)
+        self.trace.instant("updated", step=int(self.work["steps"]), request_ids=list(sampled), **told)
         return True, outputs
 
     def run(self, rows: list[Row]) -> list[Sampled | Failed | None]:
@@ -96,7 +96,7 @@ class EngineCore:
     def tell(self, step: Step) -> None:
         """Count a step, and tell the trace who is in it."""
         self.work["steps"] += 1
-        now, number = self.clock(), self.work["steps"]
+        now, number = self.clock(), int(self.work["steps"])
         new = [request for request in step.admitted if not request.num_preemptions]
         self.work["queue_seconds"] += sum(max(0.0, now - request.arrived) for request in new)
         if self.trace.sink:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from benchmarks.scenarios import batching, gil, max_delay, no_cache, open_loop, slots, step_cost, users
+from benchmarks.scenarios import batching, gil, max_delay, no_cache, open_loop, pages, slots, step_cost, users
 from benchmarks.scenarios.open_loop import LENGTHS
 from benchmarks.stamp import stamp
 from benchmarks.timeline import Held
@@ -83,6 +83,14 @@ def max_delay_result() -> dict[str, Any]:
     return {"stamp": STAMP, "cells": cells}
 
 
+def pages_result() -> dict[str, Any]:
+    cells = [pages.measure(way, 60, 20) for way in pages.WAYS]
+    for cell in cells:
+        cell["gap"] = {"asked": 1200, "free": 3400, "gaps": 5, "largest": 900} if cell["gap"] else None
+        cell |= {"at_once": 16.0, "of_reserved": 0.25, "of_memory": 0.2, "waste_each": 7.5}
+    return {"stamp": STAMP, "context": pages.CONTEXT, "memory": pages.MEMORY, "block": pages.BLOCK, "cells": cells}
+
+
 RESULTS = {
     "batching": batching_result,
     "max_delay": max_delay_result,
@@ -93,4 +101,5 @@ RESULTS = {
     "step_cost": step_cost_result,
     "no_cache": no_cache_result,
     "slots": slots_result,
+    "pages": pages_result,
 }

@@ -50,6 +50,10 @@ def every_result(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("no_cache_ratio 512 20", "1.0 times"),
         ("slots_value 02 E waited", "10.0 ms"),
         ("slots_value 03 A idle", "10.0 ms"),
+        ("pages_value full_length of_reserved", "25%"),
+        ("pages_value blocks waste_most", "15"),
+        ("pages_value blocks waste_each", "7.5"),
+        ("pages_value exact_length gap free", "3,400"),
     ],
 )
 def test_a_value_stands_in_the_middle_of_a_sentence(every_result: Path, marker: str, value: str) -> None:

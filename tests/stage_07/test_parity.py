@@ -88,6 +88,31 @@ def test_with_prefix_hits(name: str) -> None:
         check_greedy(name, prompt, answers[str(place)], COUNT)
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not (ROOT / "models" / "smollm2").exists(), reason="`make test-slow` fetches smollm2")
+def test_smollm2_alone_in_company_in_chunks_and_with_prefix_hits() -> None:
+    """Two come together in chunks, one of them again when its blocks are known; and the first once more alone."""
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_file(str(ROOT / "models" / "smollm2" / "tokenizer.json"))
+    texts = [
+        "Explain the KV cache in one sentence, as you would to somebody who knows arrays:",
+        "The capital of France is",
+    ]
+    long, short = (tokenizer.encode(text).ids for text in texts)
+    engine, count = Engine("smollm2", max_num_batched_tokens=11), 12
+    engine.ask("chunked", long, count)
+    engine.ask("in company", short, count)
+    engine.steps(5)
+    engine.ask("with a hit", long, count)
+    engine.steps()
+    engine.ask("alone", short, count)
+    answers = engine.finish()
+    assert engine.core.stats().prefix_hits >= 16
+    for name, prompt in {"chunked": long, "in company": short, "with a hit": long, "alone": short}.items():
+        check_greedy("smollm2", prompt, answers[name], count)
+
+
 def test_the_shipped_model_counts_and_stops() -> None:
     from tokenizers import Tokenizer
 
