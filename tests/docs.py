@@ -217,7 +217,7 @@ def command_complaints(document: Path, stages: Path) -> list[str]:
             stage = find_stage(first, stages)
             if second:
                 find_stage(second, stages)
-            if fault := re.search(r"--fault ([a-z_:]+)", rest):
+            if fault := re.search(r"--fault ([a-z0-9_:]+)", rest):
                 check_fault(stage, fault[1])
         except Unknown as exc:
             complaints.append(f"{document.name}: {exc}")
