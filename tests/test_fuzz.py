@@ -25,6 +25,8 @@ def test_no_undocumented_server_error(name: str) -> None:
         for operation in schema.get_all_operations():
             fuzz(operation.ok())  # pyright: ignore[reportAttributeAccessIssue]
         assert client.get("/health").status_code == 200
+        # a 503 is documented, but that the child was lost is not to be had by asking
+        assert client.get("/stats").json().get("requests", {}).get("failed", 0) == 0
 
 
 def scripted_app(name: str) -> Any:

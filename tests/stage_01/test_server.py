@@ -73,26 +73,51 @@ def test_bad_input_names_the_field_and_the_limit(client: httpx.Client, body: Any
     assert limit in answer.json()["error"]["message"]
 
 
+UNREADABLE = "must be JSON in UTF-8"
+
+
 @pytest.mark.parametrize(
-    ("body", "statuses"),
+    ("body", "status", "field", "said"),
     [
-        (b"", {422}),
-        (b"{", {422}),
-        (b'{"prompt": "a", "max_new_tokens": NaN}', {422}),
-        (b'{"prompt": NaN}', {422}),
-        (b'{"prompt": "a", "max_new_tokens": 1e999}', {422}),
-        (b'{"prompt": "a", "max_new_tokens": ' + b"9" * 5000 + b"}", {400, 422}),
-        (b'{"prompt": "\\ud800"}', {422}),
-        (b'{"\\ud800": "a"}', {422}),
-        (b'{"prompt": "a", "\\udc00": "a"}', {422}),
-        (b'{"prompt": "\xff"}', {400, 422}),
-        (b"[" * 100_000, {400, 422}),
+        (b"", 422, "body", "required"),
+        (b"{", 422, "body", "JSON"),
+        (b'{"prompt": "a", "max_new_tokens": NaN}', 422, "max_new_tokens", "integer"),
+        (b'{"prompt": NaN}', 422, "prompt", "string"),
+        (b'{"prompt": "a", "max_new_tokens": 1e999}', 422, "max_new_tokens", "integer"),
+        (b'{"prompt": "a", "max_new_tokens": ' + b"9" * 5000 + b"}", 400, "body", UNREADABLE),
+        (b'{"prompt": "\\ud800"}', 422, "prompt", "string"),
+        (b'{"\\ud800": "a"}', 422, "body", "unicode string"),
+        (b'{"prompt": "a", "\\udc00": "a"}', 422, "body", "unicode string"),
+        (b'{"prompt": "\xff"}', 400, "body", UNREADABLE),
+        (b"[" * 100_000, 400, "body", UNREADABLE),
     ],
 )
-def test_what_is_no_json_or_no_text_is_refused(client: httpx.Client, body: bytes, statuses: set[int]) -> None:
+def test_what_is_no_json_or_no_text_is_refused(
+    client: httpx.Client, body: bytes, status: int, field: str, said: str
+) -> None:
     answer = client.post("/basic_generate", content=body, headers=JSON)
-    assert answer.status_code in statuses
-    assert answer.json()["error"]["message"]
+    assert answer.status_code == status
+    assert answer.json()["error"]["field"] == field
+    assert answer.json()["error"]["message"].startswith(f"{field}: ")
+    assert said in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", None])
+def test_a_wrong_content_type_is_told_the_right_one(client: httpx.Client, content_type: str | None) -> None:
+    headers = {"content-type": content_type} if content_type else {}
+    answer = client.post("/basic_generate", content=b'{"prompt": "a"}', headers=headers)
+    assert answer.status_code == 422
+    assert answer.json()["error"]["field"] == "body"
+    assert "Content-Type: application/json" in answer.json()["error"]["message"]
+
+
+def test_a_refused_prompt_costs_no_pass(client: httpx.Client) -> None:
+    before = client.get("/stats").json()
+    assert client.post("/basic_generate", json={"prompt": "word " * 2000}).status_code == 422
+    after = client.get("/stats").json()
+    assert after["requests"].pop("refused") == before["requests"].pop("refused") + 1
+    for counter in ("requests", "passes", "forward_passes", "row_steps", "queue_seconds"):
+        assert after[counter] == before[counter]
 
 
 @pytest.mark.parametrize("chunked", [False, True])

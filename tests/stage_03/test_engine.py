@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.serving import Stage
+from tests.serving import Stage, eventually
 
 stage = Stage("03_continuous_streaming")
 WORD = 300  # any id that is no special token
@@ -160,29 +160,46 @@ def test_a_step_that_raises_fails_the_guilty_alone(engine: Callable[..., Any]) -
     assert fine == (3, "length")
 
 
-def test_a_slow_reader_frees_its_place(engine: Callable[..., Any]) -> None:
+def test_a_slow_reader_frees_its_place_and_is_told(engine: Callable[..., Any]) -> None:
+    """It reads one piece and no more, while another, who reads, gets all of its tokens."""
+    steps: list[int] = []
+
     class Small(stage.mailbox.Mailbox):
         def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
             super().__init__(loop, backlog=2)
 
     def script(rows: list[Any]) -> list[Any]:
+        steps.append(len(rows))
         asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loops[0]).result(30)  # the loop keeps up with the model
         return word(rows)
 
     loops: list[asyncio.AbstractEventLoop] = []
     with engine(stage.parts.Parts(mailbox=Small), script) as built:
 
-        async def never_reads() -> None:
+        async def one_reads() -> tuple[int, str | None]:
             loops.append(asyncio.get_running_loop())
-            [sequence] = await built.submit({"prompt": "slow"}, sampling(512))
-            while built.snapshot()["running"] or not sequence.mailbox.overflowed:
-                await asyncio.to_thread(built.snapshot)  # lets the loop deliver
-            assert len(sequence.output_ids) < 512
+            slow, quick = await built.submit({"slow": "slow", "quick": "quick"}, sampling(100))
+            stream = built.pieces(slow)
+            assert await anext(stream)
+            reading = await read(built, quick)
             with pytest.raises(stage.mailbox.TooSlow):
-                async for _ in built.pieces(sequence):
+                async for _ in stream:
                     pass
+            return reading
 
-        run(never_reads())
+        assert run(one_reads()) == (100, "length")
+        assert built.snapshot()["running"] == 0
+    assert steps[:2] == [2, 2]
+    assert steps.count(1) > 90  # the slow one left the batch, and cost nothing any more
+
+
+def refuses(built: Any) -> bool:
+    """Whether the engine takes nothing any more."""
+    try:
+        built.admit([])
+    except stage.errors.EngineDead:
+        return True
+    return False
 
 
 def test_closing_ends_every_stream_with_a_reason(engine: Callable[..., Any]) -> None:
@@ -198,16 +215,15 @@ def test_closing_ends_every_stream_with_a_reason(engine: Callable[..., Any]) -> 
         async def two() -> list[Any]:
             sequences = await built.submit({"running": "a", "queued": "b"}, sampling(512))
             await asyncio.to_thread(held.wait, 30)
-            closing = asyncio.to_thread(built.close)
             reading = asyncio.gather(*(read(built, one) for one in sequences), return_exceptions=True)
-            task = asyncio.ensure_future(closing)
-            await asyncio.sleep(0)
+            closing = asyncio.ensure_future(asyncio.to_thread(built.close))
+            await asyncio.to_thread(eventually, lambda: refuses(built), "that it closes")
             go.set()
-            await task
+            await closing
             return await reading
 
         outcomes = run(two())
-    assert [type(outcome) for outcome in outcomes] == [stage.errors.EngineDead] * 2
+    assert [repr(outcome) for outcome in outcomes] == [repr(stage.errors.EngineDead("the server is closing"))] * 2
     with pytest.raises(stage.errors.EngineDead, match="closing"):
         run(built.submit({"prompt": "late"}, sampling()))
 

@@ -1,5 +1,6 @@
 """The sampler alone: pure, logits and numbers in, ids out."""
 
+import pytest
 import torch
 
 from tests.serving import Stage
@@ -44,3 +45,10 @@ def test_temperature_sharpens_and_flattens() -> None:
 def test_an_impossible_token_is_never_drawn() -> None:
     logits = torch.tensor([[0.0, float("-inf"), 0.0, float("-inf")]]).expand(500, -1)
     assert set(sample(logits, [2.0] * 500, list(range(500)), [0] * 500)) == {0, 2}
+
+
+@pytest.mark.parametrize("temperature", [1e-40, 1e-300, 5e-324])
+def test_a_tiny_temperature_is_greedy(temperature: float) -> None:
+    seeds = list(range(200))
+    drawn = sample(LOGITS[:1].expand(200, -1), [temperature] * 200, seeds, [0] * 200)
+    assert set(drawn) == {0}

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from flo.servers import Server
+from tests.serving import wait_for
 
 
 def counting(a: int, b: int) -> tuple[str, str]:
@@ -51,6 +52,16 @@ def test_a_stream_may_run_to_512_tokens_past_its_stop_token(client: httpx.Client
     _, last = stream(client, "Count from 1 to 3:", max_new_tokens=512, ignore_eos=True)
     assert last["finish_reason"] == "length"
     assert last["usage"]["completion_tokens"] == 512
+
+
+def test_a_tiny_temperature_is_as_good_as_none(client: httpx.Client) -> None:
+    assert stream(client, "Count from 3 to 9:", temperature=1e-40, seed=3)[0] == " 3 4 5 6 7 8 9"
+
+
+def test_the_defaults_are_told(client: httpx.Client) -> None:
+    fields = client.get("/openapi.json").json()["components"]["schemas"]["GenerateStream"]["properties"]
+    defaults = {name: field.get("default") for name, field in fields.items()}
+    assert defaults == {"prompt": None, "max_new_tokens": 20, "temperature": 0.7, "seed": None, "ignore_eos": False}
 
 
 def test_the_same_seed_gives_the_same_text_whoever_else_is_there(client: httpx.Client) -> None:
@@ -105,9 +116,16 @@ def test_64_streams_half_of_them_hanging_up(server: Server) -> None:
 
     wrong = [said for number, said in enumerate(asyncio.run(everybody())) if number not in leavers and said != ""]
     assert wrong == []
-    stats = server.client.get("/stats").json()
-    while stats["running"] or stats["queued"]:
-        stats = server.client.get("/stats").json()
+    wait_for(server.client, running=0, queued=0)
+
+
+def test_a_refused_prompt_costs_no_pass(client: httpx.Client) -> None:
+    before = client.get("/stats").json()
+    assert client.post("/basic_generate", json={"prompt": "word " * 2000}).status_code == 422
+    after = client.get("/stats").json()
+    assert after["requests"].pop("refused") == before["requests"].pop("refused") + 1
+    for counter in ("requests", "passes", "forward_passes", "row_steps", "queue_seconds"):
+        assert after[counter] == before[counter]
 
 
 def test_the_counters_of_one_stream_are_quadratic(client: httpx.Client) -> None:

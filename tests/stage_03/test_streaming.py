@@ -1,6 +1,6 @@
 """Streams over HTTP, with a worker that follows a script in a real child."""
 
-import socket
+import json
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +10,7 @@ import httpx
 import pytest
 from httpx_sse import connect_sse
 
-from tests.serving import Gate, Stage, serving
+from tests.serving import Gate, Raw, Stage, eventually, serving, wait_for, wait_healthy
 
 stage = Stage("03_continuous_streaming")
 
@@ -27,23 +27,9 @@ def text(said: list[Any]) -> str:
     return "".join(event.json().get("token", "") for event in said if event.data != "[DONE]")
 
 
-def wait_for(client: httpx.Client, **counters: int) -> dict[str, Any]:
-    """`/stats` once its counters have these values; the requests themselves take the time."""
-    stats: dict[str, Any] = {}
-    for _ in range(10_000):
-        stats = client.get("/stats").json()
-        if all(stats[name] == value for name, value in counters.items()):
-            return stats
-    raise AssertionError(f"never saw {counters}: {stats}")
-
-
-def send_and_hang_up(client: httpx.Client, prompt: str, until: Callable[[], object]) -> None:
-    """Ask for a stream, wait for something, and close the connection."""
-    body = f'{{"prompt": "{prompt}", "max_new_tokens": 512}}'.encode()
-    head = f"POST /generate_stream HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
-    with socket.create_connection((client.base_url.host, client.base_url.port or 0)) as connection:
-        connection.sendall(head.encode() + b"\r\n\r\n" + body)
-        until()
+def asking(prompt: str, **more: Any) -> bytes:
+    """The body of a request."""
+    return json.dumps({"prompt": prompt, "temperature": 0, "max_new_tokens": 100, **more}).encode()
 
 
 def test_a_stream_crosses_the_process_boundary(parts: Any, scripted: Callable[..., Any]) -> None:
@@ -89,34 +75,34 @@ def test_trouble_mid_stream_is_an_error_event(scripted: Callable[..., Any]) -> N
             assert [event.event for event in said] == ["error"]
             assert reason in said[0].json()["message"]
             assert len(said[0].json()["sequence_id"]) == 32
-            for _ in range(10_000):
-                if client.get("/health").status_code == 200:
-                    break
+            wait_healthy(client)
         assert text(events(client, "fine")) == "fine"
 
 
-def test_both_lanes_share_one_batch(scripted: Callable[..., Any]) -> None:
+def test_both_lanes_share_one_batch(scripted: Callable[..., Any], tokenizer: Any) -> None:
     with ThreadPoolExecutor() as pool, Gate() as gate, scripted(stage.parts.Parts()) as client:
         streaming = pool.submit(events, client, f"hold {gate.port}")
         gate.wait()
         blocking = pool.submit(client.post, "/generate", json={"prompts": ["one", "two"]})
         wait_for(client, queued=2)
-        before = client.get("/stats").json()["passes"]
         gate.open()
         gate.wait()
         wait_for(client, running=3, queued=0)
         gate.open_for_good()
         assert text(streaming.result(30)) == f"hold {gate.port}"
         assert blocking.result(30).json() == {"generated_texts": ["one", "two"]}
+        steps = streaming.result()[-2].json()["usage"]["completion_tokens"]
+        others = sum(len(tokenizer.rust.encode(prompt).ids) + 1 for prompt in ("one", "two"))
         after = wait_for(client, running=0)
-        assert after["row_steps"] > after["passes"] - before
+        assert (after["passes"], after["row_steps"]) == (steps, steps + others)
 
 
 def test_hanging_up_while_queued_frees_the_sequence(scripted: Callable[..., Any]) -> None:
     with ThreadPoolExecutor() as pool, Gate() as gate, scripted(stage.parts.Parts(), batch_size=1) as client:
         held = pool.submit(events, client, f"hold {gate.port}")
         gate.wait()
-        send_and_hang_up(client, "gone", until=lambda: wait_for(client, queued=1))
+        with Raw(client, "/generate_stream", asking("gone")):
+            wait_for(client, queued=1)
         wait_for(client, queued=0)
         gate.open_for_good()
         assert text(held.result(30)) == f"hold {gate.port}"
@@ -126,22 +112,82 @@ def test_hanging_up_while_queued_frees_the_sequence(scripted: Callable[..., Any]
 
 
 def test_hanging_up_mid_stream_frees_the_sequence_within_a_step(scripted: Callable[..., Any]) -> None:
+    """After its first piece it has cost one row-step, and the one that was under way when it left."""
     with Gate() as gate, scripted(stage.parts.Parts()) as client:
-        send_and_hang_up(client, f"hold {gate.port} and on and on", until=gate.wait)
-        wait_for(client, running=0)  # while its step is still going on
+        with Raw(client, "/generate_stream", asking(f"hold {gate.port} and on and on")) as stream:
+            gate.wait()
+            gate.open()
+            assert b"token" in stream.read_until(b"}\n\n")
+            gate.wait()  # in its second step
+        wait_for(client, running=0)  # while that step is still going on
         gate.open_for_good()
         assert text(events(client, "next")) == "next"
         stats = wait_for(client, running=0)
-        assert stats["row_steps"] - stats["positions_computed"] <= 0
-        assert stats["requests"]["hung_up"] == 1
+        following = events(client, "next")[-2].json()["usage"]["completion_tokens"]
+        assert stats["row_steps"] == 2 + following
+        assert stats["requests"] == {"completed": 1, "refused": 0, "failed": 0, "hung_up": 1}
 
 
-def test_a_blocking_caller_that_hangs_up_frees_its_sequences(scripted: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("path", ["/basic_generate", "/generate"])
+def test_a_blocking_caller_that_hangs_up_frees_its_sequences(scripted: Callable[..., Any], path: str) -> None:
     with Gate() as gate, scripted(stage.parts.Parts(), batch_size=1) as client:
-        with pytest.raises(httpx.ReadTimeout):
-            client.post("/generate", json={"prompts": [f"hold {gate.port}", "two", "three"]}, timeout=0.5)
-        gate.wait()
+        prompt = f"hold {gate.port}"
+        body = {"prompts": [prompt, "two", "three"]} if path == "/generate" else {"prompt": prompt}
+        with Raw(client, path, json.dumps(body).encode()):
+            gate.wait()
         wait_for(client, running=0, queued=0)
+        gate.open_for_good()
+        eventually(lambda: client.get("/stats").json()["requests"]["hung_up"] == 1, "the hang-up")
+        assert text(events(client, "next")) == "next"
+
+
+def test_no_stream_begins_while_there_is_no_model(scripted: Callable[..., Any]) -> None:
+    """A child is loading as long as the gate is shut; the answer is a plain 503, and no stream with an error in it."""
+    with ThreadPoolExecutor() as pool, Gate() as gate:
+        pool.submit(lambda: [gate.wait(), gate.open()])  # the first one
+        with scripted(stage.parts.Parts(), device=f"hold {gate.port}") as client:
+            assert events(client, "die")[-1].event == "error"
+            gate.wait()
+            refused = client.post("/generate_stream", json={"prompt": "hello"})
+            assert refused.status_code == 503
+            assert refused.headers["content-type"] == "application/json"
+            assert refused.headers["Retry-After"] == "1"
+            assert refused.json()["error"]["message"] == "the model is being restarted"
+            gate.open_for_good()
+            wait_healthy(client)
+            assert text(events(client, "hello")) == "hello"
+
+
+def test_more_prompts_than_may_wait_can_never_be_served(scripted: Callable[..., Any]) -> None:
+    with scripted(stage.parts.Parts(), max_queue=3) as client:
+        refused = client.post("/generate", json={"prompts": ["a"] * 4})
+        assert refused.status_code == 422
+        assert refused.json()["error"]["field"] == "prompts"
+        assert "at most 3 may wait" in refused.json()["error"]["message"]
+        assert client.post("/generate", json={"prompts": ["a"] * 3}).status_code == 200
+
+
+def test_others_are_served_while_a_long_prompt_is_tokenized(scripted: Callable[..., Any]) -> None:
+    """No clock: `/health` must be answered between the beginning and the end of it."""
+    began, ended = threading.Event(), threading.Event()
+
+    class Told(stage.tokenization.Tokenizer):
+        async def encode(self, text: str) -> list[int]:
+            began.set()
+            try:
+                return await super().encode(text)
+            finally:
+                ended.set()
+
+    body = json.dumps({"prompt": "推論 and naïve " * 50_000}).encode()[: (1 << 20) - 2] + b'"}'
+    with ThreadPoolExecutor() as pool, scripted(stage.parts.Parts(tokenizer=Told)) as client:
+        headers = {"content-type": "application/json"}
+        asked = pool.submit(client.post, "/generate_stream", content=body, headers=headers)
+        assert began.wait(30)
+        answered = client.get("/health").status_code
+        assert not ended.is_set(), "/health was answered only when the prompt had been tokenized"
+        assert answered == 200
+        assert asked.result(60).status_code == 422
 
 
 def test_a_full_queue_estimates_when_to_come_back(scripted: Callable[..., Any]) -> None:
@@ -180,4 +226,4 @@ def test_closing_mid_stream_is_an_error_event(scripted: Callable[..., Any]) -> N
             threading.Thread(target=app.state.engine.close).start()
             said = streaming.result(30)
     assert said[-1].event == "error"
-    assert said[-1].json()["message"]
+    assert said[-1].json()["message"] == "the server is closing"

@@ -30,11 +30,11 @@ class Stream:
         return stage.sequence.Row("id", [*self.prompt, *self.ids], len(self.ids), self.sampling)
 
 
-def decode_together(worker: Any, streams: list[Stream], steps: int = 50) -> list[Any]:
+def decode_together(worker: Any, streams: list[Stream], steps: int = 50, ignore_eos: bool = False) -> list[Any]:
     """Step all streams that have not stopped; what each step took."""
     works = []
     for _ in range(steps):
-        batch = [stream for stream in streams if not stream.stopped]
+        batch = [stream for stream in streams if ignore_eos or not stream.stopped]
         if not batch:
             break
         tokens, work = worker.execute([stream.row() for stream in batch])
@@ -93,9 +93,8 @@ def test_greedy_tokens_are_those_of_generate(worker: Any, tiny_opt: tuple[Any, A
 def test_n_streams_of_k_tokens_are_k_forwards_of_n_rows(worker: Any, tiny_opt: tuple[Any, Any]) -> None:
     fed: list[Any] = []
     hook = tiny_opt[0].register_forward_hook(lambda *call: fed.append(call[1][0]), with_kwargs=True)
-    worker.stop_ids = set()
     try:
-        works = decode_together(worker, [Stream(worker, prompt) for prompt in PROMPTS], steps=9)
+        works = decode_together(worker, [Stream(worker, prompt) for prompt in PROMPTS], steps=9, ignore_eos=True)
     finally:
         hook.remove()
     assert [step.shape[0] for step in fed] == [4] * 9
@@ -110,8 +109,7 @@ def test_without_a_cache_the_work_is_quadratic(worker: Any) -> None:
     """p prompt ids and n tokens attend n*p + n(n-1)/2 positions; 512 after one id, 256.5 times a cache's 512."""
     stream = Stream(worker, "a")
     assert len(stream.prompt) == 1
-    worker.stop_ids = set()
-    works = decode_together(worker, [stream], steps=512)
+    works = decode_together(worker, [stream], steps=512, ignore_eos=True)
     attended = sum(work.positions_computed - work.positions_padding for work in works)
     assert attended == 512 * 1 + 512 * 511 // 2
     assert attended / 512 == 256.5
