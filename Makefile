@@ -16,11 +16,12 @@ PROGRESS = while read -r line; do case "$$line" in \
 	  "Installing collected packages"*) echo "  Unpacking ..." ;; \
 	esac; done
 
-.PHONY: help setup tour test test-triton test-vllm lint bench
+.PHONY: help setup tour test soak test-triton test-vllm lint bench
 
 help:
 	@echo "make tour    start every stage, send it real requests, say what to notice"
 	@echo "make test    run all tests"
+	@echo "make soak    send stages 03 to 06 two thousand requests of all kinds (SOAK=2000)"
 	@echo "make lint    check style, format and types"
 	@echo "make bench   measure the stages under load (python -m benchmarks)"
 	@echo "make test-triton  test stage 04 against a real Triton server, fetched once into models/.triton (Linux)"
@@ -36,6 +37,9 @@ tour: $(DONE)
 
 test: $(DONE)
 	@$(BIN)/python -m pytest $(ARGS)
+
+soak: $(DONE)
+	@SOAK=$(or $(SOAK),2000) $(BIN)/python -m pytest -o timeout=1200 tests/stage_0*/test_soak.py $(ARGS)
 
 test-triton: $(DONE)
 	@$(BIN)/python -m pytest -m triton $(ARGS)
