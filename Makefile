@@ -21,12 +21,12 @@ PROGRESS = while read -r line; do case "$$line" in \
 help:
 	@echo "make tour    start every stage, send it real requests, say what to notice"
 	@echo "make test    run all tests"
+	@echo "make soak    send stages 03 to 06 two thousand requests of all kinds (SOAK=2000)"
 	@echo "make lint    check style, format and types"
 	@echo "make bench   measure the stages under load (python -m benchmarks)"
 	@echo "make test-triton  test stage 04 against a real Triton server, fetched once into models/.triton (Linux)"
 	@echo "make test-vllm  test stage 03's gateway against a real vLLM on the CPU; sets up .venv-vllm, 3.4 GB"
 	@echo "make test-slow  test stage 07 with smollm2, fetched once into models/smollm2"
-	@echo "make soak    two thousand requests of all kinds against stage 03, and against stage 06"
 	@echo "make setup   only set up .venv, which all of the above do by themselves"
 	@echo
 	@echo 'Flags go through ARGS, such as:  make tour ARGS="--stage 01"'
@@ -39,6 +39,9 @@ tour: $(DONE)
 test: $(DONE)
 	@$(BIN)/python -m pytest $(ARGS)
 
+soak: $(DONE)
+	@SOAK=$(or $(SOAK),2000) $(BIN)/python -m pytest -o timeout=1200 tests/stage_0*/test_soak.py $(ARGS)
+
 test-triton: $(DONE)
 	@$(BIN)/python -m pytest -m triton $(ARGS)
 
@@ -48,9 +51,6 @@ test-vllm: $(DONE) $(VLLM_DONE)
 test-slow: $(DONE)
 	@test -d models/smollm2 || $(BIN)/python -m flo fetch smollm2
 	@$(BIN)/python -m pytest -m slow $(ARGS)
-
-soak: $(DONE)
-	@SOAK=2000 $(BIN)/python -m pytest tests/stage_03/test_soak.py tests/stage_06/test_soak.py $(ARGS)
 
 lint: $(DONE)
 	@$(BIN)/python -m ruff check $(CODE)

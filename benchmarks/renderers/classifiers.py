@@ -1,6 +1,6 @@
-"""Figures of the stages with many models: batching, max_delay."""
+"""Figures of the stages with many models: batching, max_delay, streams, zipf."""
 
-from benchmarks.scenarios import batching, max_delay
+from benchmarks.scenarios import batching, max_delay, streams, zipf
 from benchmarks.sheet import ms, times
 
 from .registry import Result, at, figure, stamped, the_cell
@@ -30,3 +30,34 @@ def max_delay_value(result: Result, rate: str, delay: str, *path: str) -> str:
     """One value of a cell: `max_delay_value 150 5 latency p99`."""
     value = at(the_cell(result, rate=rate, delay=delay), path)
     return ms(value) if "latency" in path else f"{value:.1f}"
+
+
+@figure("streams")
+def streams_table(result: Result) -> str:
+    """What a token takes in each quarter of a stream, without a cache and with one."""
+    return stamped(streams.table(result), result)
+
+
+@figure("streams")
+def streams_value(result: Result, target: str, quarter: str) -> str:
+    """A token of one quarter, counted from 1: `streams_value 03 4`."""
+    return ms(the_cell(result, target=target)["seconds_per_token"][int(quarter) - 1])
+
+
+@figure("streams")
+def streams_growth(result: Result, target: str) -> str:
+    """How many times longer a token takes in the last quarter than in the first: `streams_growth 03`."""
+    return times(the_cell(result, target=target)["growth"])
+
+
+@figure("zipf")
+def zipf_table(result: Result, *slots: str) -> str:
+    """Hit rate and latency of each stage, with every number of slots or with those named."""
+    return stamped(zipf.table(result, *slots), result)
+
+
+@figure("zipf")
+def zipf_value(result: Result, target: str, slots: str, *path: str) -> str:
+    """One value of a cell: `zipf_value 04 2 hit_rate`, `zipf_value 04 2 latency p99`."""
+    value = at(the_cell(result, target=target, slots=slots), path)
+    return f"{value:.0%}" if path == ("hit_rate",) else ms(value)

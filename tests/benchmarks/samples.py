@@ -2,13 +2,26 @@
 
 from typing import Any
 
-from benchmarks.scenarios import batching, gil, max_delay, no_cache, open_loop, pages, slots, step_cost, users
+from benchmarks.scenarios import (
+    batching,
+    gil,
+    max_delay,
+    no_cache,
+    open_loop,
+    pages,
+    slots,
+    step_cost,
+    streams,
+    users,
+    zipf,
+)
 from benchmarks.scenarios.open_loop import LENGTHS
 from benchmarks.stamp import stamp
 from benchmarks.timeline import Held
 
 SPREAD = {"p50": 0.05, "p95": 0.5, "p99": 2.0, "max": 3.0}
 NO_SPREAD: dict[str, float | None] = dict.fromkeys(SPREAD)
+COUNTERS = {"hits": 3, "misses": 1, "loads": 1, "load_seconds": 0.5}
 STAMP = stamp("tiny-opt", "python -m benchmarks users")
 
 
@@ -91,9 +104,27 @@ def pages_result() -> dict[str, Any]:
     return {"stamp": STAMP, "context": pages.CONTEXT, "memory": pages.MEMORY, "block": pages.BLOCK, "cells": cells}
 
 
+def streams_result() -> dict[str, Any]:
+    cells = [streams.cell("03", [[0.001, 0.002, 0.003, 0.004]]), streams.cell("06", [[0.001] * 4] * 3)]
+    return {"stamp": STAMP, "cells": cells}
+
+
+def zipf_result() -> dict[str, Any]:
+    counted = {"requests": 9, "errors": {"503": 2}, "latency": SPREAD}
+    found = {"hit_rate": 0.75, "loads": 5, "seconds_per_load": 0.1}
+    cells = [
+        {"target": name, "slots": slots, **counted, **(found if slots < 5 else zipf.lookups(COUNTERS, COUNTERS))}
+        for slots in zipf.SLOTS
+        for name in zipf.STAGES
+    ]
+    return {"stamp": STAMP, "cells": cells}
+
+
 RESULTS = {
     "batching": batching_result,
     "max_delay": max_delay_result,
+    "streams": streams_result,
+    "zipf": zipf_result,
     "users": users_result,
     "gil": gil_result,
     "open_loop": open_loop_result,

@@ -1,6 +1,9 @@
 """What scenarios compute, and how they bound themselves; no server, and virtual time."""
 
 import asyncio
+import json
+from collections import Counter
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -11,7 +14,7 @@ from benchmarks import gantt
 from benchmarks.load import Client
 from benchmarks.prompts import Prompt, counting
 from benchmarks.records import Record, Run, WrongAnswers, summarize
-from benchmarks.scenarios import no_cache, open_loop, slots, smollm2, step_cost
+from benchmarks.scenarios import no_cache, open_loop, slots, smollm2, step_cost, streams, zipf
 from benchmarks.targets import Target
 from benchmarks.timeline import Held
 
@@ -60,6 +63,20 @@ def test_one_more_row_is_the_slope_from_the_fewest_to_the_most() -> None:
     rounds = [{"forward_seconds": seconds, **one} for seconds in (1.0, 2.0, 9.0)]
     cell = step_cost.cell("tiny-opt", 2, rounds)
     assert (cell["step_seconds"], cell["positions"], cell["rounds"]) == (0.25, 11.5, 3)
+
+
+def test_quarters_end_with_the_frames_that_shorter_streams_had() -> None:
+    frames = [63, 126, 189, 250]  # of 64, 128, 192 and 256 tokens
+    record = Record(10.0, 99.0, "ok", 256, pieces=tuple(10.0 + 0.64 * (at + 1) / 63 for at in range(250)))
+    *equal, last = streams.quarters(record, frames)
+    assert (equal, last) == (pytest.approx([0.01] * 3), pytest.approx(0.01 * 61 / 63))
+
+
+def test_the_first_of_five_models_is_asked_most_and_everybody_asks_the_same() -> None:
+    one, other = ([json.loads(question.body)["model_id"] for question in islice(zipf.zipf(1), 2000)] for _ in range(2))
+    assert one == other
+    assert [name for name, _ in Counter(one).most_common()] == [*zipf.MODELS]
+    assert Counter(one)["shapes"] == pytest.approx(2000 / sum(1 / rank for rank in range(1, 6)), rel=0.1)
 
 
 class Slow(Client):
