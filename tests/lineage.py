@@ -47,16 +47,29 @@ def import_complaints(stage: Path, ours: set[str]) -> list[str]:
     complaints = []
     for path in sorted(stage.rglob("*.py")):
         depth = len(path.relative_to(stage).parts)
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not isinstance(node, ast.Import | ast.ImportFrom):
-                continue
-            names = [alias.name for alias in node.names]
-            if isinstance(node, ast.ImportFrom):
-                if node.level > depth:
-                    complaints.append(f"{path.name}:{node.lineno}: imports from outside the stage")
-                names = [node.module or ""] if node.level == 0 else []
-            for name in names:
-                top = name.split(".")[0]
-                if top in ours and top not in sys.stdlib_module_names:
-                    complaints.append(f"{path.name}:{node.lineno}: imports {name}, which is this repository's")
+        found = ((node, name) for node in ast.walk(ast.parse(path.read_text("utf-8"))) for name in imported(node))
+        for node, name in found:
+            where, top = f"{path.name}:{getattr(node, 'lineno', 0)}", name.split(".")[0]
+            if len(name) - len(name.lstrip(".")) > depth:
+                complaints.append(f"{where}: imports from outside the stage")
+            if top in ours and top not in sys.stdlib_module_names:
+                complaints.append(f"{where}: imports {name}, which is this repository's")
     return complaints
+
+
+def imported(node: ast.AST) -> list[str]:
+    """The modules that a statement imports, or that a call of `import_module` does, if it says which."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        return ["." * node.level + (node.module or "")]
+    if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ("import_module", "__import__"):
+        return [text for argument in node.args[:1] if (text := beginning(argument))]
+    return []
+
+
+def beginning(text: ast.expr) -> str:
+    """A string as far as it is known: all of a constant, the beginning of an f-string."""
+    if isinstance(text, ast.JoinedStr) and text.values:
+        text = text.values[0]
+    return text.value if isinstance(text, ast.Constant) and isinstance(text.value, str) else ""

@@ -68,3 +68,34 @@ def test_an_import_from_outside_is_found_out(tmp_path: Path) -> None:
         "fault.py:3: imports tests.serving, which is this repository's",
         "own.py:3: imports flo, which is this repository's",
     ]
+
+
+def test_an_import_by_a_call_is_found_out(tmp_path: Path) -> None:
+    lines = [
+        "import_module('json')",
+        "import_module('.own', __package__)",
+        "import_module(f'.{name}', __package__)",
+        "import_module(name)",
+        "importlib.import_module('flo.servers')",
+        "__import__('tests')",
+        "import_module(f'flo.{name}')",
+        "import_module('..elsewhere', __package__)",
+    ]
+    (tmp_path / "own.py").write_text("\n".join(lines))
+    assert import_complaints(tmp_path, {"flo", "tests"}) == [
+        "own.py:5: imports flo.servers, which is this repository's",
+        "own.py:6: imports tests, which is this repository's",
+        "own.py:7: imports flo., which is this repository's",
+        "own.py:8: imports from outside the stage",
+    ]
+
+
+def test_the_faults_own_file_is_carried_like_any_other(family: Path) -> None:
+    for name in ("01_parent", "02_child"):
+        (family / name / "faults").mkdir()
+        (family / name / "faults" / "__init__.py").write_text("same = 1\n")
+    assert tree_complaints(family) == ["02_child: faults/__init__.py is its parent's, but not listed as carried"]
+    write_tree(family, carried='["same.py", "faults/__init__.py"]')
+    assert tree_complaints(family) == []
+    (family / "02_child" / "faults" / "__init__.py").write_text("same = 2\n")
+    assert tree_complaints(family) == ["02_child: faults/__init__.py is not byte for byte its parent's"]

@@ -6,6 +6,7 @@ Everything is judged on token ids, stop token included, on the files in `models/
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import unicodedata
@@ -141,6 +142,25 @@ def test_the_glossary_is_what_other_tests_lean_on(encoder: Encoder) -> None:
     for sample in samples:
         assert unicodedata.is_normalized("NFC", sample.prompt + sample.completion)
         assert len(encoder.completion(sample)) < 50
+
+
+def test_every_answer_of_the_glossary_is_one_sentence() -> None:
+    for sample in glossary_samples():
+        assert re.fullmatch(r" [^.!?]+(?:[.!?](?! )[^.!?]+)*\.", sample.completion), sample.completion
+
+
+@pytest.mark.parametrize(
+    ("kind", "pattern"), [("accents", "LATIN .* WITH "), ("Japanese", "CJK UNIFIED|HIRAGANA|KATAKANA"), ("emoji", "")]
+)
+def test_answers_have_characters_of_every_kind_that_spans_tokens(kind: str, pattern: str) -> None:
+    """Several answers each, and each character in more than one byte, so in more than one token."""
+
+    def has(text: str) -> bool:
+        if kind == "emoji":
+            return any(unicodedata.category(character) == "So" and ord(character) > 0xFFFF for character in text)
+        return any(re.search(pattern, unicodedata.name(character, "")) for character in text)
+
+    assert sum(has(sample.completion) for sample in glossary_samples()) >= 3
 
 
 def test_training_lowers_the_loss() -> None:
