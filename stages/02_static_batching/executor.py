@@ -70,7 +70,8 @@ class Executor:
         """Start the child and wait for its model. Raises `EngineDead` with the reason if it cannot be had."""
         if not self._supervisor.ident:
             self._supervisor.start()
-        self._settled.wait()
+        while not self._settled.wait(0.5):
+            pass  # a wait without end could sleep through a signal that another thread has taken
         if self.failure or self._closing.is_set():
             raise EngineDead(self.failure or CLOSING)
 

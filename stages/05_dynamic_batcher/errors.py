@@ -107,12 +107,12 @@ def install_error_handlers(app: FastAPI) -> None:
     """Map every error, ours and the framework's, to its answer."""
 
     @app.exception_handler(ServingError)
-    def serving_error(_: Request, exc: ServingError) -> JSONResponse:
+    async def serving_error(_: Request, exc: ServingError) -> JSONResponse:
         headers = {"Retry-After": str(exc.retry_after)} if exc.retry_after else None
         return error_response(exc.status, exc.message, headers, field=exc.field, request_id=exc.request_id)
 
     @app.exception_handler(RequestValidationError)
-    def invalid(request: Request, exc: RequestValidationError) -> JSONResponse:
+    async def invalid(request: Request, exc: RequestValidationError) -> JSONResponse:
         if "json" not in request.headers.get("content-type", ""):
             return error_response(
                 422, "body: must be JSON, with the header Content-Type: application/json", field="body"
@@ -124,14 +124,14 @@ def install_error_handlers(app: FastAPI) -> None:
         return error_response(422, f"{field}: {first['msg']}{more}", field=field)
 
     @app.exception_handler(HTTPException)
-    def http_error(_: Request, exc: HTTPException) -> JSONResponse:
+    async def http_error(_: Request, exc: HTTPException) -> JSONResponse:
         if exc.status_code == 400:  # the body could not even be read as JSON
             message = "body: must be JSON in UTF-8, with numbers and nesting of a sane size"
             return error_response(400, message, field="body")
         return error_response(exc.status_code, str(exc.detail), dict(exc.headers or {}))
 
     @app.exception_handler(Exception)
-    def unexpected(_: Request, exc: Exception) -> JSONResponse:
+    async def unexpected(_: Request, exc: Exception) -> JSONResponse:
         return error_response(500, f"internal error: {type(exc).__name__}")
 
     app.add_middleware(BodyLimit)

@@ -4,7 +4,7 @@ What can go wrong, and what is said of it, is in errors.py; the routes under /v1
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -55,11 +55,11 @@ def dress_errors(app: FastAPI) -> None:
             app.add_exception_handler(error, dressed(handler))
 
 
-def dressed(handler: Callable[..., Any]) -> Callable[[Request, Exception], JSONResponse]:
+def dressed(handler: Callable[..., Any]) -> Callable[[Request, Exception], Awaitable[JSONResponse]]:
     """A handler that says what another one says, in OpenAI's form."""
 
-    def handle(request: Request, exc: Exception) -> JSONResponse:
-        answer: JSONResponse = handler(request, exc)
+    async def handle(request: Request, exc: Exception) -> JSONResponse:
+        answer: JSONResponse = await handler(request, exc)
         if not request.url.path.startswith("/v1/"):
             return answer
         told = json.loads(bytes(answer.body))["error"]
