@@ -11,11 +11,15 @@ import os
 import random
 import threading
 from collections import Counter
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
+from anyio.to_thread import current_default_thread_limiter
 
 from tests.serving import Stage, eventually, serving, wait_for
 
@@ -44,7 +48,18 @@ def soak(stage: Stage, script: Any, folder: Path) -> None:
     (folder / "models.json").write_text(json.dumps({"models": models}))
     parts = stage.parts.Parts()
     parts = replace(parts, workers={**parts.workers, "scripted": script.worker})
-    with serving(stage.server.create_app(stage.settings.Settings(models=folder), parts)) as client:
+    app = stage.server.create_app(stage.settings.Settings(models=folder), parts)
+    lifespan = app.router.lifespan_context
+
+    @asynccontextmanager
+    async def with_one_helper(app: Any) -> AsyncIterator[None]:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        current_default_thread_limiter().total_tokens = 1  # a pool that still grows would look like a leak
+        async with lifespan(app):
+            yield
+
+    app.router.lifespan_context = with_one_helper
+    with serving(app) as client:
         url = str(client.base_url)
         asyncio.run(everybody(url, random.Random(1)))  # pools of threads have their size
         have_two(client)

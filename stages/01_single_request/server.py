@@ -32,7 +32,7 @@ class Generated(BaseModel):
     generated_text: str
 
 
-def get_engine(request: Request) -> Engine:
+async def get_engine(request: Request) -> Engine:
     """The one engine of this process."""
     return request.app.state.engine
 

@@ -51,7 +51,7 @@ class GeneratedMany(BaseModel):
     generated_texts: list[str]
 
 
-def get_engine(request: Request) -> Engine:
+async def get_engine(request: Request) -> Engine:
     """The one engine of this process."""
     return request.app.state.engine
 

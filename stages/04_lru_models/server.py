@@ -36,7 +36,7 @@ class Predicted(BaseModel):
     predictions: list[Prediction]
 
 
-def get_engine(request: Request) -> Engine:
+async def get_engine(request: Request) -> Engine:
     """The one engine of this process."""
     return request.app.state.engine
 
