@@ -66,7 +66,10 @@ class Residency:
                 f"{metadata.name} cannot be loaded: no framework {metadata.framework!r} (there are {known})"
             )
         worker = kind(metadata, self.device)
-        await self.on_thread(worker, worker.check)
+        try:
+            await self.on_thread(worker, worker.check)
+        except WorkerFailed as exc:
+            raise worker.failed(exc.message) from None
         return worker
 
     async def load(self, entry: Entry, worker: Worker, request_id: str) -> None:

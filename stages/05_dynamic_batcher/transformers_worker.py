@@ -1,5 +1,6 @@
 """Text classifiers of the transformers library, from a directory or a hub id."""
 
+import threading
 from typing import Any
 
 import torch
@@ -9,28 +10,20 @@ from transformers.utils import logging
 from .errors import Refused
 from .worker import Prediction, Worker, best
 
+LOADING = threading.Lock()
+"""while transformers loads a model, it changes things that all threads share, so two loads spoil each other (its issue
+41782: parts of a model are left without data)"""
+
 
 class TransformersWorker(Worker):
     """Text in, label out."""
 
     def check(self) -> None:
-        if self.metadata.directory.is_dir():
-            self.config("model.safetensors", "tokenizer.json")
-        try:
-            AutoConfig.from_pretrained(self.source())
-        except (OSError, ValueError, KeyError) as exc:
-            raise self.failed(exc) from exc
-
-    def source(self) -> str:
-        """The directory if it is there, else a hub id."""
-        return str(self.metadata.directory) if self.metadata.directory.is_dir() else self.metadata.name
+        look(self)
 
     def load(self) -> None:
-        logging.disable_progress_bar()
-        self.tokenizer: Any = AutoTokenizer.from_pretrained(self.source())
-        model: Any = AutoModelForSequenceClassification.from_pretrained(self.source(), dtype=torch.float32)
-        self.model = model.to(self.device).eval()
-        self.labels = [model.config.id2label[place] for place in range(model.config.num_labels)]
+        self.tokenizer, self.model = pretrained(self, AutoModelForSequenceClassification)
+        self.labels = [self.model.config.id2label[place] for place in range(self.model.config.num_labels)]
 
     def prepare(self, item: Any) -> list[int]:
         """The ids of a text."""
@@ -47,3 +40,24 @@ class TransformersWorker(Worker):
     def predict(self, rows: list[list[int]]) -> list[Prediction]:
         inputs = self.tokenizer.pad({"input_ids": rows}, return_tensors="pt").to(self.device)
         return best(self.labels, self.model(**inputs).logits.softmax(-1).tolist())
+
+
+def source(worker: Worker) -> str:
+    """The model's directory if it is there, else a hub id."""
+    return str(worker.metadata.directory) if worker.metadata.directory.is_dir() else worker.metadata.name
+
+
+def look(worker: Worker) -> None:
+    """Find out whether transformers could load this. Raises `LoadFailed`, or what transformers raises."""
+    if worker.metadata.directory.is_dir():
+        worker.config("model.safetensors", "tokenizer.json")
+    AutoConfig.from_pretrained(source(worker))
+
+
+def pretrained(worker: Worker, kind: Any) -> tuple[Any, Any]:
+    """Its tokenizer and its model, ready to be asked; `kind` is one of transformers' Auto classes."""
+    logging.disable_progress_bar()
+    with LOADING:
+        tokenizer = AutoTokenizer.from_pretrained(source(worker))
+        model = kind.from_pretrained(source(worker), dtype=torch.float32)
+    return tokenizer, model.to(worker.device).eval()

@@ -96,7 +96,7 @@ class TritonWorker(Worker):
         try:
             return httpx.request(method, f"{self.metadata.url}{path}", json=body, timeout=PATIENCE, trust_env=False)
         except httpx.TransportError as exc:
-            raise WorkerLost(f"the Triton server at {self.metadata.url} is gone: {exc}") from exc
+            raise WorkerLost(f"{self.metadata.name}: the Triton server at {self.metadata.url} is gone: {exc}") from exc
 
     def size(self) -> int:
         return 0  # all of it is Triton's

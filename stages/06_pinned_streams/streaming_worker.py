@@ -10,14 +10,14 @@ from collections.abc import Sequence as Many
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
-from transformers.utils import logging
+from transformers import AutoModelForCausalLM
 
 from .errors import Refused, WorkerFailed
 from .kv_cache import SlotCache
 from .sampler import sample
 from .sequence import Sequence, Token
 from .stats import Work
+from .transformers_worker import look, pretrained
 from .worker import Prediction, Worker
 
 warnings.filterwarnings("ignore", "`past_key_values` is deprecated", FutureWarning)  # its successor is not there yet
@@ -33,22 +33,11 @@ class StreamingWorker(Worker):
     cache: Any = None
 
     def check(self) -> None:
-        if self.metadata.directory.is_dir():
-            self.config("model.safetensors", "tokenizer.json")
-        try:
-            AutoConfig.from_pretrained(self.source())
-        except (OSError, ValueError, KeyError) as exc:
-            raise self.failed(exc) from exc
-
-    def source(self) -> str:
-        """The directory if it is there, else a hub id."""
-        return str(self.metadata.directory) if self.metadata.directory.is_dir() else self.metadata.name
+        look(self)
 
     def load(self) -> None:
-        logging.disable_progress_bar()
-        self.tokenizer: Any = AutoTokenizer.from_pretrained(self.source())
-        model: Any = AutoModelForCausalLM.from_pretrained(self.source(), dtype=torch.float32)
-        self.start(model.to(self.device).eval())
+        self.tokenizer, model = pretrained(self, AutoModelForCausalLM)
+        self.start(model)
 
     def start(self, model: Any) -> None:
         """Take a loaded model, with an empty cache."""

@@ -29,8 +29,8 @@ class TorchVisionWorker(Worker):
             config = self.config("model.safetensors")
             if missing := {"architecture", "options", "size", "labels"} - set(config):
                 raise self.failed(f"config.json lacks {', '.join(sorted(missing))}")
-            if config["architecture"] not in list_models():
-                raise self.failed(f"torchvision has no {config['architecture']!r}")
+            with torch.device("meta"):  # takes no memory
+                build(config)
         elif self.metadata.name not in list_models():
             raise self.failed(f"no directory {self.metadata.directory}, and torchvision has no such model")
 
@@ -38,8 +38,7 @@ class TorchVisionWorker(Worker):
         self.transform: Any = self.pixels
         if self.metadata.directory.is_dir():
             config = self.config()
-            self.size_in, self.labels = config["size"], config["labels"]
-            model = get_model(config["architecture"], num_classes=len(self.labels), **config["options"])
+            self.size_in, self.labels, model = config["size"], config["labels"], build(config)
             model.load_state_dict(load_file(self.metadata.directory / "model.safetensors"))
         else:
             weights = next(iter(get_model_weights(self.metadata.name)))
@@ -73,3 +72,8 @@ class TorchVisionWorker(Worker):
     @torch.inference_mode()
     def predict(self, rows: list[torch.Tensor]) -> list[Prediction]:
         return best(self.labels, self.model(torch.stack(rows).to(self.device)).softmax(1).tolist())
+
+
+def build(config: dict[str, Any]) -> torch.nn.Module:
+    """The network that a directory's `config.json` describes, without its weights."""
+    return get_model(config["architecture"], num_classes=len(config["labels"]), **config["options"])

@@ -37,7 +37,7 @@ class Worker(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Find out, at little cost, what would make `load` fail. Raises `LoadFailed`."""
+        """Find out, at little cost, what would make `load` fail. Raises `LoadFailed`, or what the framework raises."""
 
     @abstractmethod
     def load(self) -> None:

@@ -1,5 +1,6 @@
 """Each kind of worker alone, with the models that ship."""
 
+import asyncio
 import base64
 import io
 import json
@@ -10,7 +11,7 @@ import pytest
 from PIL import Image
 
 from tests.serving import Stage
-from tests.stage_04.scripted import metadata, shipped
+from tests.stage_04.scripted import Script, make_residency, metadata, shipped
 
 stage = Stage("04_lru_models")
 MODELS = Path(__file__).resolve().parents[2] / "models"
@@ -157,6 +158,9 @@ def test_what_is_no_row_is_refused(item: Any, expected: str) -> None:
         worker.prepare(item)
 
 
+SHAPES = json.loads((MODELS / "shapes" / "config.json").read_text())
+
+
 @pytest.mark.parametrize(
     ("framework", "files", "expected"),
     [
@@ -168,13 +172,20 @@ def test_what_is_no_row_is_refused(item: Any, expected: str) -> None:
         (
             "torchvision",
             {"config.json": '{"architecture": "x", "options": {}, "size": 1, "labels": []}', "model.safetensors": ""},
-            "torchvision has no 'x'",
+            "Unknown model x",
         ),
+        ("torchvision", {"config.json": json.dumps(SHAPES | {"options": 5}), "model.safetensors": ""}, "mapping"),
+        ("torchvision", {"config.json": json.dumps(SHAPES | {"labels": 5}), "model.safetensors": ""}, "int"),
         ("onnx", {}, "no config.json"),
         ("onnx", {"config.json": "{}"}, "no model.onnx"),
         ("onnx", {"config.json": "{}", "model.onnx": ""}, "lacks labels"),
         ("transformers", {"config.json": "{}"}, "no model.safetensors"),
         ("transformers", {"config.json": "{", "model.safetensors": "", "tokenizer.json": ""}, "config.json"),
+        (
+            "transformers",
+            {"config.json": '{"model_type": "none"}', "model.safetensors": "", "tokenizer.json": ""},
+            "model type `none`",
+        ),
         ("triton", {}, "no url"),
     ],
 )
@@ -184,8 +195,8 @@ def test_what_cannot_be_loaded_is_found_out_by_looking(
     for name, text in files.items():
         (tmp_path / "odd").mkdir(exist_ok=True)
         (tmp_path / "odd" / name).write_text(text)
-    worker = stage.parts.WORKERS[framework](metadata("odd", framework, root=tmp_path), "cpu")
+    residency = make_residency(stage.parts.Parts(), Script())
     with pytest.raises(stage.errors.LoadFailed, match=expected) as caught:
-        worker.check()
+        asyncio.run(residency.validate(metadata("odd", framework, root=tmp_path)))
     assert str(caught.value).startswith("odd cannot be loaded: ")
     assert "\n" not in str(caught.value)

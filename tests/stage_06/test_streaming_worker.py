@@ -1,5 +1,6 @@
 """The streaming worker alone, with the shipped model in process: what it computes, and that company changes nothing."""
 
+from concurrent.futures import ThreadPoolExecutor
 from copy import copy
 from typing import Any
 
@@ -177,3 +178,16 @@ def test_a_step_that_fails_ends_who_took_part_and_nobody_after(tiny_opt: tuple[A
     assert worker.streams == []
     run(worker, [late])
     assert late.output_ids == generated(*tiny_opt, "Count from 3 to 9:", 30)
+
+
+def test_models_that_load_at_the_same_time_do_not_spoil_each_other() -> None:
+    """Two ids of one checkpoint, asked for at once: transformers' loader is not made for several threads."""
+
+    def first_tokens(_: int) -> list[Any]:
+        worker = stage.streaming_worker.StreamingWorker(shipped("tiny-opt", "causal-lm"), "cpu")
+        worker.load()
+        return worker.execute([sequence(worker, "Count from 3 to 9:")])[0]
+
+    with ThreadPoolExecutor(8) as pool:
+        first, *others = pool.map(first_tokens, range(8))
+    assert others == [first] * 7
