@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import replace
+from importlib import import_module
 
 from tests.serving import Stage
 
@@ -10,5 +11,11 @@ if __name__ == "__main__":
     stage = Stage(name)
     options = vars(getattr(stage, "__main__").parser.parse_args(flags))  # noqa: B009  it is no name to be mangled
     host, port, _ = (options.pop(flag) for flag in ("host", "port", "fault"))
-    parts = replace(stage.parts.Parts(), worker=f"tests.stage_{name[:2]}.scripted:Worker")
-    stage.serve.serve(stage.server.create_app(stage.settings.Settings(**options), parts), host, port)
+    scripted = f"tests.stage_{name[:2]}.scripted"
+    players = getattr(import_module(scripted), "PLAYERS", {"worker": f"{scripted}:Worker"})
+    fields = stage.settings.Settings.__dataclass_fields__
+    if "engine" in fields:  # its flags are another dataclass
+        engine = {key: options.pop(key) for key in [*options] if key not in fields}
+        options["engine"] = stage.config.EngineConfig(**engine)
+    app = stage.server.create_app(stage.settings.Settings(**options), replace(stage.parts.Parts(), **players))
+    stage.serve.serve(app, host, port)

@@ -21,7 +21,9 @@ from tests.serving import Gate, eventually, wait_healthy
 
 STAGES = sorted(path.name for path in (ROOT / "stages").glob("[0-9][0-9]_*"))
 ONE_MODEL = [name for name in STAGES if name[:2] in {"01", "02", "03", "07"}]
-SCRIPTED = [name for name in ONE_MODEL if name[:2] != "07"]  # the worker of 07 has tests of its own
+SCRIPTED = [name for name in ONE_MODEL if name[:2] != "07"]  # the worker of 07 has tests of its own, and so its loading
+ROUTES = {"03": ("generate_stream", {}), "07": ("v1/completions", {"stream": True})}
+"""those that stream"""
 SIGNALS = ["SIGTERM", "SIGINT"]
 ASK = {"prompt": "Count from 3 to 9:"}
 ANSWER = {"generated_text": " 3 4 5 6 7 8 9"}
@@ -54,27 +56,33 @@ def test_a_signal_while_the_model_is_loading_ends_it_all(stage: str, name: str) 
 
 def ask_and_hold(url: str, gate: Gate, pool: ThreadPoolExecutor, stage: str) -> "Future[httpx.Response]":
     """Have a request in a pass that lasts until the gate opens; the streaming route where there is one."""
-    path = "generate_stream" if stage[:2] == "03" else "basic_generate"
-    held = pool.submit(httpx.post, f"{url}/{path}", json={"prompt": f"hold {gate.port}"}, timeout=SECONDS)
+    path, more = ROUTES.get(stage[:2], ("basic_generate", {}))
+    held = pool.submit(httpx.post, f"{url}/{path}", json={"prompt": f"hold {gate.port}", **more}, timeout=SECONDS)
     gate.wait()
     return held
 
 
-@pytest.mark.parametrize("stage", SCRIPTED)
-@pytest.mark.parametrize("name", SIGNALS)
+@pytest.mark.parametrize("stage", ONE_MODEL)
+@pytest.mark.parametrize("name", [*SIGNALS, "SIGINT twice"])
 def test_a_signal_during_a_pass_tells_the_caller_why(stage: str, name: str) -> None:
+    number = getattr(signal, name.split()[0])
     with ThreadPoolExecutor() as pool, Gate() as gate, started(scripted_stage(stage)) as server:
-        held = ask_and_hold(address(server), gate, pool, stage)
+        url = address(server)
+        held = ask_and_hold(url, gate, pool, stage)
         family = descendants(server.pid)
-        os.kill(server.pid, getattr(signal, name))
+        os.kill(server.pid, number)
+        if "twice" in name:
+            eventually(lambda: not listens("127.0.0.1", int(url.rpartition(":")[2])), "that it has taken the first")
+            os.kill(server.pid, number)
         answer = held.result(SECONDS)
         assert "the server is closing" in answer.text
-        if stage[:2] == "03":
-            assert answer.text.startswith("event: error\n")
+        if stage[:2] in ROUTES:
+            assert answer.text.startswith(("event: error\n", 'data: {"error": '))
         else:
             assert answer.status_code == 503
         assert server.wait(SECONDS) == 0
         assert wait_gone(family) == set()
+        assert server.stderr and "Traceback" not in server.stderr.read()
 
 
 @pytest.mark.parametrize("stage", SCRIPTED)

@@ -1,7 +1,7 @@
 """From an app to a listening server and back: port, signals, exit status.
 
 The port is bound first, so that one in use fails at once; the model is loaded next; only then does the server
-listen. SIGINT and SIGTERM end it cleanly at any moment.
+listen. SIGINT and SIGTERM end it cleanly at any moment, a second one at once.
 """
 
 import signal
@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
+from types import FrameType
 from typing import NoReturn
 
 import uvicorn
@@ -26,6 +27,13 @@ class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, close: Callable[[], object]) -> None:
         super().__init__(config)
         self.close = close
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """A second signal ends the grace; uvicorn would cut off who still waits without a word."""
+        if self.should_exit:
+            threading.Thread(target=self.close).start()
+        else:
+            super().handle_exit(sig, frame)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         closing = threading.Timer(GRACE, self.close)

@@ -1,7 +1,8 @@
 """An engine core in a thread: it speaks the messages over real sockets, and does what its prompts say. No torch.
 
 It repeats each prompt, a token a step, and then stops. A prompt that begins with "die" ends it without a word, "dead"
-with a last word, "hang" stops it from ever saying anything again, "raise" fails the request. In `manual` mode it takes
+with a last word, "hang" stops it from ever saying anything again, "stall" does so after its first token, "raise" fails
+the request. In `manual` mode it takes
 a step only when the test says `step()`.
 """
 
@@ -16,7 +17,7 @@ import zmq
 from tokenizers import Tokenizer
 
 from tests.conftest import ROOT
-from tests.serving import Stage
+from tests.serving import Gate, Stage
 
 stage = Stage("07_paged_attention")
 TOKENIZER = Tokenizer.from_file(str(ROOT / "models" / "tiny-opt" / "tokenizer.json"))
@@ -162,7 +163,14 @@ class ScriptedCore(threading.Thread):
                 case ["dead", *_]:
                     self.say(stage.messages.Dead(self.core, "scripted last words"))
                     return False
+                case ["hold", port]:  # until the end of its days, and a test may know since when
+                    threading.Thread(target=Gate.knock, args=(int(port),), daemon=True).start()
+                    self.mute = True
+                    return True
                 case ["hang", *_]:
+                    self.mute = True
+                    return True
+                case ["stall", *_] if self.done.get(request.request_id):
                     self.mute = True
                     return True
             outputs.append(self.next(request))
