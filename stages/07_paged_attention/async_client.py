@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import zmq.asyncio
 from .config import EngineConfig
 from .core_link import CoreLink, CoreLost
 from .core_parts import CoreParts
-from .errors import EngineDead, QueueFull, Refused
+from .errors import EngineDead, QueueFull
 from .limits import Limits
 from .messages import Abort, Add, CoreStats, Outputs, Ready
 from .router import Router
@@ -76,14 +77,12 @@ class AsyncClient:
     def send(self, requests: list[Add]) -> None:
         """Send the requests of one caller, each to the least loaded core; all or none.
 
-        Raises `EngineDead` while no core is ready, `QueueFull` if not all may wait, `Refused` if they never could.
+        Raises `EngineDead` while no core is ready, `QueueFull` if not all may wait.
         """
         with self._lock:
             if not self._links:
                 raise EngineDead(self.failure or "the engine core is being restarted", retry_after=1)
-            room, most = self.router.room(), self.router.max_queue * len(self.router.loads)
-            if len(requests) > most:
-                raise Refused(f"{len(requests)} sequences; at most {most} may wait at a time")
+            room, most = self.router.room(), self.router.capacity
             if len(requests) > room:
                 raise QueueFull(f"{most - room} of {most} requests are waiting, {len(requests)} more came")
             for request in requests:
@@ -141,26 +140,26 @@ class AsyncClient:
 
     async def _keep(self, core: int, context: zmq.asyncio.Context, directory: Path) -> None:
         """Start a core, pass on what it says until it is lost, start another. Return when there is no point."""
-        starts = losses = 0
+        losses = Losses()
         while not self.failure:
             link = CoreLink(context, directory, lambda: self._retire(core))
-            reason, unusable = "the server is closing", False
+            reason, pause = "the server is closing", 0.0
             try:
                 link.start(lambda into, out: self._launch(core, into, out))
                 await self._pass_on(core, link)
             except Exception as exc:  # whatever it is, this core is of no use any more
                 reason, unusable = str(exc) or repr(exc), getattr(exc, "unusable", False)
-                starts, losses = 0 if link.ready else starts + 1, 1 if link.stats.work else losses + 1
-                if starts == MAX_STARTS:
-                    reason = f"an engine core was lost {starts} times at its start: {reason}"
-                if unusable or starts == MAX_STARTS:
+                pause = losses.count(was_ready=link.ready is not None, worked=bool(link.stats.work))
+                if losses.starting == MAX_STARTS:
+                    reason = f"an engine core was lost {MAX_STARTS} times at its start: {reason}"
+                if unusable or losses.starting == MAX_STARTS:
                     self.failure = reason
             finally:
                 self._retire(core)
                 self._farewell(link, reason)
                 await link.close()
             if not self.failure:
-                await asyncio.sleep(min(5.0, 0.05 * 2**losses))
+                await asyncio.sleep(pause)
 
     async def _pass_on(self, core: int, link: CoreLink) -> None:
         """What a core says, from its first word until it is lost. Raises `CoreLost`."""
@@ -177,6 +176,7 @@ class AsyncClient:
         link.watch(self.deadline)
         with self._lock:
             self._links[core], link.ready = link, ready
+            link.stats = CoreStats(blocks_free=ready.num_blocks)
             self.router.report(core, 0, 0)
             sizes = ready.max_model_len, ready.block_size, ready.num_blocks, ready.vocab_size
             self.limits = self.limits or Limits(*sizes)
@@ -202,3 +202,19 @@ class AsyncClient:
         with self._lock:
             ids, link.requests = sorted(link.requests), set()
         self.on_lost(ids, reason)
+
+
+@dataclass
+class Losses:
+    """How often a core was lost in a row, and how long to wait before another is started. Pure."""
+
+    starting: int = 0
+    """losses of cores that were not ready yet"""
+    idle: int = 0
+    """losses since a core last did any work"""
+
+    def count(self, was_ready: bool, worked: bool) -> float:
+        """One more; the pause in seconds, which doubles until a core works again."""
+        self.starting = 0 if was_ready else self.starting + 1
+        self.idle = 1 if worked else self.idle + 1
+        return min(5.0, 0.05 * 2 ** min(self.idle, 7))

@@ -5,10 +5,12 @@ link with new addresses, so that nothing meant for the dead reaches the living.
 """
 
 import asyncio
-import multiprocessing
+import os
+import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +37,23 @@ class CoreLost(Exception):
 def spawn_core(config: EngineConfig, core: int, input_address: str, output_address: str, parts: CoreParts) -> Any:
     """Start an engine core in a process of its own; it may have a child, so it is no daemon."""
     arguments = (config, core, input_address, output_address, parts)
-    process = multiprocessing.get_context("spawn").Process(target=_main, args=arguments, daemon=False)
+    process = CoreProcess(target=_main, args=arguments, daemon=False)
     process.start()
     return process
 
 
+class CoreProcess(SpawnProcess):
+    """In a process group of its own, so that its end is its worker's end too, stopped or stuck as that may be."""
+
+    def kill(self) -> None:
+        super().kill()
+        if self.pid:
+            with suppress(OSError):  # there is no group yet, or nobody in it any more
+                os.killpg(self.pid, signal.SIGKILL)
+
+
 def _main(*arguments: Any) -> None:
+    os.setpgid(0, 0)
     resolve(f"{__package__}.engine_core:run_engine_core")(*arguments)  # here, so that the web process never loads it
 
 

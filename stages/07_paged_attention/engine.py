@@ -72,7 +72,10 @@ class Engine:
         """
         self.loop, arrived = asyncio.get_running_loop(), self.clock()
         generation = Generation(self.internal_id(request_id), [], arrived)
+        count, most = len(prompts) * wish.n, self.client.router.capacity
         try:
+            if count > most:
+                raise Refused(f"{count} sequences; at most {most} may wait at a time")
             requests = [add for name in prompts for add in await self.requests(generation, name, prompts[name], wish)]
             self.send(generation, requests)
         except ServingError as exc:

@@ -20,7 +20,7 @@ from .config import EngineConfig, Unusable
 from .core_loop import EngineCore
 from .core_parts import CoreParts
 from .core_sockets import Sockets
-from .executor import load, settle_in
+from .executor import WorkerDied, load, settle_in
 from .messages import Dead, Outputs, Ready
 from .trace import Event, Tracer
 
@@ -48,8 +48,8 @@ def run_engine_core(
                 sockets.send(Outputs(core, outputs + more, engine.stats(), events.copy()))
                 events.clear()
     except Exception as exc:
-        unusable = isinstance(exc, Unusable)
-        sockets.send(Dead(core, str(exc) if unusable else repr(exc), unusable))
+        reason = str(exc) if isinstance(exc, Unusable | WorkerDied) else f"the engine core failed: {exc!r}"
+        sockets.send(Dead(core, reason, unusable=isinstance(exc, Unusable)))
     finally:
         if executor:
             executor.close()

@@ -28,10 +28,13 @@ class StopStrings:
         if places:
             self.found, self.held = True, ""
             return text[: min(places)[1]]
-        beginnings = (string[:length] for string in self.strings for length in range(1, len(string)))
-        hold = max((len(start) for start in beginnings if text.endswith(start)), default=0)
-        self.held = text[len(text) - hold :]
-        return text[: len(text) - hold]
+        longest = max(map(len, self.strings), default=1) - 1
+        for at in range(max(0, len(text) - longest), len(text)):
+            if any(string.startswith(text[at:]) for string in self.strings):
+                self.held = text[at:]
+                return text[:at]
+        self.held = ""
+        return text
 
     def flush(self) -> str:
         """What is still held back, when no more text comes."""

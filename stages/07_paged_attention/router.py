@@ -33,6 +33,11 @@ class Router:
         self.loads = [Load() for _ in range(cores)]
         self.max_queue = max_queue
 
+    @property
+    def capacity(self) -> int:
+        """How many requests may wait when all cores are ready."""
+        return self.max_queue * len(self.loads)
+
     def room(self) -> int:
         """How many requests may still be sent."""
         return sum(max(0, self.max_queue - load.waiting - load.sent) for load in self.loads if load.ready)

@@ -1,12 +1,13 @@
 """A worker that needs no model and no torch: counts up from the last token, and does as its tokens say."""
 
+import ctypes
 import os
 from typing import Any
 
 from tests.serving import Stage
 
-POISON, DEADLY, LOST = 666, 667, 668
-"""tokens at which a step raises, at which the process ends, and at which the device is lost"""
+POISON, DEADLY, LOST, STUCK = 666, 667, 668, 669
+"""tokens at which a step raises, the process ends, the device is lost, and no thread of the process runs any more"""
 
 
 class Worker:
@@ -34,6 +35,8 @@ class Worker:
             os._exit(3)
         if LOST in fed:
             raise self.stage.executor.WorkerDied("the device is lost")
+        if STUCK in fed:
+            ctypes.PyDLL(None).pause()  # which keeps the GIL
         if POISON in fed:
             raise ValueError("poison")
         step = self.stage.step

@@ -1,6 +1,9 @@
 """Engine cores that die, hang, or never come up: who is told, who goes on, and what is left."""
 
+import os
+import signal
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -8,9 +11,11 @@ import httpx
 import openai
 import pytest
 
+from tests.processes import descendants, the_child, wait_gone
 from tests.serving import Stage, serving
 from tests.stage_07.apps import app_of, openai_for, scripted, wait_for, wait_until
 from tests.stage_07.scripted import Cores
+from tests.stage_07.scripted_worker import STUCK
 
 stage = Stage("07_paged_attention")
 
@@ -35,7 +40,9 @@ def test_health_tells_of_a_core_that_is_gone(parts: Any) -> None:
         assert ask(client, "ab").json()["choices"][0]["text"] == "ab"
 
 
-@pytest.mark.parametrize(("prompt", "reason"), [("die", "died"), ("dead", "scripted last words"), ("hang", "silent")])
+@pytest.mark.parametrize(
+    ("prompt", "reason"), [("die", "died"), ("dead", "scripted last words"), ("hang", "silent"), ("stall", "silent")]
+)
 def test_a_lost_core_fails_its_requests_at_once_and_is_replaced(prompt: str, reason: str) -> None:
     cores = Cores()
     with scripted(cores=cores, deadline=0.3) as client, openai_for(client) as official:
@@ -118,6 +125,64 @@ def test_three_losses_after_a_good_start_end_the_server_too() -> None:
         assert fatal.wait(30)
         assert "lost 3 times" in client.get("/health").json()["error"]["message"]
         assert "lost 3 times" in ask(client, "ab").json()["error"]["message"]
+
+
+def test_each_loss_makes_the_pause_longer_until_a_core_works_again() -> None:
+    losses = stage.async_client.Losses()
+    pauses = [losses.count(was_ready=True, worked=False) for _ in range(7)]
+    assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0]
+    assert losses.count(was_ready=True, worked=True) == 0.1
+    assert losses.count(was_ready=False, worked=False) == 0.2
+    assert [losses.count(was_ready=True, worked=False) for _ in range(2000)][-1] == 5.0
+
+
+def test_losses_at_the_start_are_forgotten_once_a_core_was_ready() -> None:
+    losses, starting = stage.async_client.Losses(), []
+    for was_ready in (False, False, True, False):
+        losses.count(was_ready, worked=False)
+        starting.append(losses.starting)
+    assert starting == [1, 2, 0, 1]
+
+
+def test_a_core_that_has_just_been_replaced_has_its_whole_pool() -> None:
+    with scripted() as client:
+        assert client.get("/stats").json()["blocks_free"] == 256, "before its first step"
+        assert ask(client, "die").status_code == 503
+        wait_until(client, "/health", lambda health: "status" in health)
+        assert client.get("/stats").json()["blocks_free"] == 256
+
+
+@pytest.fixture
+def with_a_worker() -> Iterator[tuple[httpx.Client, Any, int]]:
+    """A server whose core and worker are processes of their own; the core, and the worker's process id."""
+    cores: list[Any] = []
+
+    def launch(*arguments: Any) -> Any:
+        cores.append(stage.core_link.spawn_core(*arguments))
+        return cores[-1]
+
+    parts = stage.parts.Parts(worker="tests.stage_07.scripted_worker:Worker", launch=launch)
+    engine = stage.config.EngineConfig(distributed_executor_backend="mp")
+    app = stage.server.create_app(stage.settings.Settings(engine, deadline=1.0), parts)
+    with serving(app) as client:
+        yield client, cores[0], the_child(cores[0].pid)
+
+
+def test_a_worker_that_is_killed_is_told_in_plain_words(with_a_worker: Any) -> None:
+    client, _, worker = with_a_worker
+    os.kill(worker, signal.SIGKILL)
+    answer = ask(client, "ab")
+    assert answer.status_code == 503
+    assert answer.json()["error"]["message"] == "the worker's process died"
+
+
+def test_a_worker_that_is_stuck_ends_with_its_core(with_a_worker: Any) -> None:
+    client, core, _ = with_a_worker
+    family = descendants(core.pid)
+    answer = client.post("/v1/completions", json={"prompt": [STUCK]})
+    assert answer.status_code == 503
+    assert "silent for longer than the deadline of 1 s" in answer.json()["error"]["message"]
+    assert wait_gone({core.pid, *family}) == set()
 
 
 def test_closing_tells_whoever_waits_and_leaves_nothing() -> None:

@@ -1,5 +1,6 @@
 """From ids to the text that may be sent: stop strings, whole characters, choices."""
 
+import sys
 from typing import Any
 
 from hypothesis import given
@@ -115,6 +116,25 @@ def test_no_part_of_a_stop_string_is_ever_sent_early(text: str, stops: list[str]
             break
         assert text[:place] == said + checker.held
     assert not any(stop in said for stop in stops)
+
+
+def test_what_a_stop_string_costs_does_not_grow_with_its_length() -> None:
+    def calls(length: int) -> int:
+        checker, count = stage.output_handler.StopStrings(("a" * length, "b" * length)), 0
+
+        def tick(*_: Any) -> None:
+            nonlocal count
+            count += 1
+
+        sys.setprofile(tick)
+        try:
+            said = [checker.add(piece) for piece in ("x", "aa", "b", "bb", "xy")]
+        finally:
+            sys.setprofile(None)
+        assert "".join(said) == "xaabbbxy"
+        return count
+
+    assert calls(50_000) == calls(50)
 
 
 def test_deltas_are_joined_by_choice() -> None:

@@ -186,7 +186,7 @@ def test_models(official: OpenAI) -> None:
         ({"prompt": "a", "max_tokens": 0}, "max_tokens", "greater than or equal to 1"),
         ({"prompt": "a", "n": 0}, "n", "greater than or equal to 1"),
         ({"prompt": "a", "n": 129}, "n", "less than or equal to 128"),
-        ({"prompt": ["a"] * 65, "n": 2}, None, "at most 128 may wait"),
+        ({"prompt": ["a"] * 65, "n": 2}, None, "130 sequences; at most 128 may wait"),
         ({"prompt": "a", "temperature": -0.1}, "temperature", "greater than or equal to 0"),
         ({"prompt": "a", "temperature": "hot"}, "temperature", "number"),
         ({"prompt": "a", "top_p": 0}, "top_p", "greater than 0"),
@@ -209,6 +209,19 @@ def test_bad_input_names_the_parameter_and_the_limit(client: httpx.Client, body:
     assert error["type"] == "invalid_request_error"
     assert error["param"] == param
     assert said in error["message"]
+
+
+def test_more_sequences_than_may_ever_wait_cost_nothing(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are refused by their number, before any of them is tokenized or made."""
+
+    def must_not(*_: Any) -> None:
+        pytest.fail("work was done for what cannot be served")
+
+    monkeypatch.setattr(stage.engine, "Choice", must_not)
+    monkeypatch.setattr(stage.tokenization.Tokenizer, "encode", must_not)
+    answer = client.post("/v1/completions", json={"prompt": ["a"] * 100_000, "n": 128})
+    assert answer.status_code == 400
+    assert "12800000 sequences; at most 128 may wait" in answer.json()["error"]["message"]
 
 
 UNSUPPORTED = {
