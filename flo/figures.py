@@ -1,5 +1,6 @@
 """The tour's arithmetic and its table: from what the users saw and what `/stats` counted to figures. Pure."""
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -46,8 +47,15 @@ class Figures:
         return self.rows_per_forward / self.busy_rows if self.busy_rows else 0.0
 
     def fill(self, remark: str) -> str:
-        """A remark with the figures in it."""
-        return remark.format_map({**self.counted, **vars(self), "capacity": self.capacity})
+        """A remark with the figures in it; a question mark for one that nobody knows, as when nobody got an answer."""
+        figures = {**self.counted, **vars(self), "capacity": self.capacity}
+        known = {name: figure for name, figure in figures.items() if figure is not None}
+        return remark.format_map(defaultdict(_Unknown, known))
+
+
+class _Unknown:
+    def __format__(self, how: str) -> str:
+        return "?"
 
 
 def measure(

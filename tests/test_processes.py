@@ -17,7 +17,7 @@ import pytest
 
 from flo.servers import running_stage, stage_command
 from tests.processes import ROOT, SECONDS, address, descendants, listens, scripted_stage, started, the_child, wait_gone
-from tests.serving import Gate, eventually, wait_healthy
+from tests.serving import Gate, Stage, eventually, wait_healthy
 
 STAGES = sorted(path.name for path in (ROOT / "stages").glob("[0-9][0-9]_*"))
 ONE_MODEL = [name for name in STAGES if name[:2] in {"01", "02", "03", "07"}]
@@ -34,6 +34,8 @@ ANSWER = {"generated_text": " 3 4 5 6 7 8 9"}
 def test_a_signal_leaves_no_process_and_no_port(stage: str, name: str) -> None:
     with running_stage(stage) as server:
         assert httpx.get(f"{server.url}/health").status_code == 200
+        looked = httpx.head(f"{server.url}/health")  # as load balancers do
+        assert (looked.status_code, looked.content) == (200, b"")
         family = descendants(server.pid)
         assert family or stage not in ONE_MODEL
         os.kill(server.pid, getattr(signal, name))
@@ -83,6 +85,22 @@ def test_a_signal_during_a_pass_tells_the_caller_why(stage: str, name: str) -> N
         assert server.wait(SECONDS) == 0
         assert wait_gone(family) == set()
         assert server.stderr and "Traceback" not in server.stderr.read()
+
+
+@pytest.mark.parametrize("stage", ["01", "06"])
+def test_a_signal_while_a_request_arrives_is_told_to_whoever_sends_it(stage: str) -> None:
+    with running_stage(stage) as server:
+        path = "basic_generate" if stage == "01" else "predict"
+        head = f"POST /{path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n"
+        port = int(server.url.rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port), timeout=SECONDS) as connection:
+            connection.sendall(head.encode() + b'{"prompt": ')
+            assert httpx.get(f"{server.url}/health").status_code == 200  # by now it has been taken up
+            os.kill(server.pid, signal.SIGTERM)
+            answer = connection.makefile("rb").read()
+        assert answer.startswith(b"HTTP/1.1 503 ") and b"the server is closing" in answer
+        assert server.process.wait(SECONDS) == 0
+        assert server.stderr() == ""
 
 
 @pytest.mark.parametrize("stage", SCRIPTED)
@@ -177,7 +195,7 @@ def test_ctrl_c_in_the_tour_leaves_no_process() -> None:
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--model", "no-such-model"], "--model no-such-model"),
+        (["--model", "no-such-model"], "--model no-such-model: no directory, no hub id, and none of "),
         (["--model", "./nowhere"], "--model ./nowhere"),
         (["--model", str(ROOT / "tests")], "no config.json"),
         (["--fault", "gluedprompt"], "did you mean glued_prompt?"),
@@ -186,7 +204,8 @@ def test_ctrl_c_in_the_tour_leaves_no_process() -> None:
         (["--port", "70000"], "70000"),
         (["--host", "256.1.1.1"], "256.1.1.1"),
         (["--device", "abacus"], "abacus"),
-        (["--trace", "/nowhere/trace.json"], "/nowhere/trace.json"),
+        (["--trace", "/nowhere/trace.json"], "--trace /nowhere/trace.json"),
+        (["--trace", str(ROOT)], f"--trace {ROOT}: Is a directory"),
     ],
 )
 def test_what_cannot_be_served_gets_one_clear_line(flags: list[str], said: str) -> None:
@@ -196,3 +215,10 @@ def test_what_cannot_be_served_gets_one_clear_line(flags: list[str], said: str) 
     assert "Traceback" not in done.stderr
     [line] = [line for line in done.stderr.splitlines() if "error: " in line]
     assert said in line
+
+
+@pytest.mark.parametrize("stage", SCRIPTED)
+def test_only_models_that_write_text_are_offered(stage: str) -> None:
+    with pytest.raises(ValueError, match=r"none of .*tiny-opt") as caught:
+        Stage(stage).settings.find_model("no-such-model")
+    assert not {"digits", "intents", "iris", "shapes"} & set(str(caught.value).replace(",", " ").split())

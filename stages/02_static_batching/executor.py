@@ -21,7 +21,6 @@ START_DEADLINE = 300.0
 MAX_STARTS = 3
 """a child that is lost this often in a row while starting is given up"""
 
-
 CLOSING = "the server is closing"
 
 
@@ -80,7 +79,8 @@ class Executor:
         with self._lock:
             child = self._child
             if not child or not self.ready.is_set():
-                raise EngineDead(self.failure or "the model is being restarted", retry_after=1)
+                reason = CLOSING if self._closing.is_set() else self.failure or "the model is being restarted"
+                raise EngineDead(reason, retry_after=1)
             call_id, future = next(self._ids), Future()
             if not self._pending:
                 self._pass_began = time.monotonic()

@@ -68,8 +68,11 @@ class Tracer:
 
 
 def file_sink(path: Path) -> Callable[[Event], None]:
-    """A sink that appends one line an event to `path` and flushes it, from any thread."""
-    file, lock = path.open("w", encoding="utf-8"), threading.Lock()
+    """A sink that appends one line an event to `path` and flushes it, from any thread. Raises `ValueError`."""
+    try:
+        file, lock = path.open("w", encoding="utf-8"), threading.Lock()
+    except OSError as exc:
+        raise ValueError(f"--trace {path}: {exc.strerror}") from exc
     file.write("[\n")
 
     def write(event: Event) -> None:

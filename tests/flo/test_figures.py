@@ -67,7 +67,14 @@ def test_every_remark_can_be_filled_in(name: str) -> None:
     after = {**AFTER, **residency, "busy_rows": 0.1, "forward_seconds": 5.0}
     figures = measure(name, crowd(1.0, first=0.5), 10.0, BEFORE, after)
     for remark in VISITS[name].notice:
-        assert "{" not in figures.fill(remark)
+        assert not {"{", "?"} & set(figures.fill(remark))
+
+
+@pytest.mark.parametrize("name", VISITS)
+def test_remarks_survive_a_crowd_that_got_no_answer(name: str) -> None:
+    figures = measure(name, [], 0.0, {}, {})
+    assert all("{" not in figures.fill(remark) for remark in VISITS[name].notice)
+    assert figures.fill("after {ttft_p50:.2f} s, {hits:.0f} hits") == "after ? s, ? hits"
 
 
 def test_users_ask_different_things_of_different_lengths() -> None:

@@ -229,7 +229,7 @@ def test_close_answers_whoever_waits_and_leaves_no_process() -> None:
         player.close()
         with pytest.raises(stage.errors.EngineDead, match="the server is closing"):
             waiting.result(30)
-        with pytest.raises(stage.errors.EngineDead):
+        with pytest.raises(stage.errors.EngineDead, match="the server is closing"):
             player.execute([stage.sequence.Sequence("hello", 1)])
         assert multiprocessing.active_children() == []
 
