@@ -5,6 +5,7 @@ listen. SIGINT and SIGTERM end it cleanly at any moment, a second one at once.
 """
 
 import asyncio
+import gc
 import signal
 import socket
 import sys
@@ -120,4 +121,5 @@ def serve(app: FastAPI, host: str, port: int) -> NoReturn:
             sys.exit(0)
         finally:
             engine.close()
+            gc.freeze()  # or the interpreter's end takes seconds: it looks for cycles in all that torch has defined
         sys.exit(f"error: {engine.failure}" if engine.failure else 0)
