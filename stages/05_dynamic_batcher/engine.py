@@ -12,15 +12,14 @@ from typing import Any
 from uuid import uuid4
 
 from .batching import Batching
-from .errors import EngineDead, Overdue, QueueFull, Refused, ServingError, UnknownModel
+from .errors import EngineDead, Overdue, QueueFull, ServingError, UnknownModel
+from .inputs import named, prepared
 from .registry import Metadata
-from .residency import Residency, attempt
+from .residency import Residency
 from .stats import Stats
 from .trace import Tracer
 from .worker import Prediction
 
-MAX_INPUTS = 64
-"""in one request"""
 CLOSE_SECONDS = 10.0
 """to free all models when the server ends"""
 
@@ -116,30 +115,9 @@ class Engine:
             self.calls.discard(call)
 
     async def answer(self, queue: Batching, items: dict[str, Any], request_id: str) -> list[Prediction]:
-        """All inputs are looked at before the first is parked. Whoever gives up takes its inputs out of the queue."""
-        rows = [await self.prepare(queue, name, item) for name, item in items.items()]
-        answers: list[asyncio.Future[Prediction]] = []
-        try:
-            for row in rows:
-                answers.append(queue.submit(row, request_id))
-            self.trace.instant("parked", request_id=request_id, inputs=len(rows), waiting=len(queue.batcher.waiting))
-            return [await answer for answer in answers]
-        except QueueFull as exc:
-            passes = math.ceil(queue.batcher.max_queue / queue.batcher.max_batch)
-            exc.retry_after = max(1, math.ceil(passes * self.stats.seconds_per_pass()))
-            raise
-        finally:
-            for answer in answers:
-                answer.cancel()
-
-    async def prepare(self, queue: Batching, name: str, item: Any) -> Any:
-        """An input as the model wants it, on any thread: a pass may be running. Raises `Refused` with its name."""
-        row, error = await asyncio.to_thread(attempt, queue.worker.prepare, item)
-        if isinstance(error, Refused):
-            raise Refused(f"{name}: {error.message}", field=name)
-        if error:
-            raise error
-        return row
+        """All inputs are looked at before the first is parked."""
+        rows = [await prepared(queue.worker, name, item) for name, item in items.items()]
+        return await queue.answers(rows, request_id)
 
     def models(self) -> dict[str, Any]:
         """What there is, and what is in memory, least recently used first."""
@@ -164,12 +142,3 @@ class Engine:
         residency = self.residency
         gauges = {**residency.counts, "load_seconds": residency.load_seconds, "resident": len(residency.policy.entries)}
         return self.stats.snapshot(self.clock(), queued=len(self.calls), **gauges)
-
-
-def named(input_data: Any) -> dict[str, Any]:
-    """The inputs of a request, by the names that errors give them. A list of numbers is one input. Raises `Refused`."""
-    if not isinstance(input_data, list) or (input_data and isinstance(input_data[0], int | float)):
-        return {"input_data": input_data}
-    if not 0 < len(input_data) <= MAX_INPUTS:
-        raise Refused(f"input_data: must hold 1 to {MAX_INPUTS} inputs, not {len(input_data)}", field="input_data")
-    return {f"input_data[{place}]": item for place, item in enumerate(input_data)}

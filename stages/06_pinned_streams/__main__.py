@@ -1,7 +1,6 @@
 """The flags, then uvicorn: `python -m stages.06_pinned_streams --help`."""
 
 import argparse
-import sys
 from pathlib import Path
 
 from .faults import faulty
@@ -30,5 +29,5 @@ if __name__ == "__main__":
     try:
         app = create_app(Settings(**options), faulty(fault) if fault else Parts())
     except (ValueError, OSError) as exc:
-        sys.exit(f"error: {exc}")
+        parser.exit(2, f"error: {exc}\n")
     serve(app, host, port)

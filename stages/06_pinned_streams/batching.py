@@ -5,6 +5,7 @@ the pass itself runs on the worker's thread.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Hashable
 from contextlib import suppress
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .batcher import DynamicBatcher
-from .errors import EngineDead, ServingError, WorkerFailed
+from .errors import EngineDead, QueueFull, ServingError, WorkerFailed
 from .stats import Stats, Work
 from .trace import Tracer
 from .worker import Prediction, Worker
@@ -54,6 +55,25 @@ class Batching:
         self.draining = False
         self._arrived = asyncio.Event()
         self._task = asyncio.ensure_future(self.drive())
+
+    async def answers(self, rows: list[Any], request_id: str) -> list[Prediction]:
+        """Park the rows of a request, and wait for all. Raises `QueueFull`, with an estimate of when to come back.
+
+        Whoever gives up takes its rows out of the queue.
+        """
+        answers: list[asyncio.Future[Prediction]] = []
+        try:
+            for row in rows:
+                answers.append(self.submit(row, request_id))
+            self.trace.instant("parked", request_id=request_id, inputs=len(rows), waiting=len(self.batcher.waiting))
+            return [await answer for answer in answers]
+        except QueueFull as exc:
+            passes = math.ceil(self.batcher.max_queue / self.batcher.max_batch)
+            exc.retry_after = max(1, math.ceil(passes * self.stats.seconds_per_pass()))
+            raise
+        finally:
+            for answer in answers:
+                answer.cancel()
 
     def submit(self, row: Any, request_id: str) -> "asyncio.Future[Prediction]":
         """Park a prepared input; its future is the caller's, who may cancel it. Raises `QueueFull`."""

@@ -12,13 +12,15 @@ from contextlib import suppress
 from typing import Any, TypeVar
 from uuid import uuid4
 
+from . import report
 from .batching import Batching
 from .detokenizer import Detokenizer
 from .errors import EngineDead, Overdue, QueueFull, Refused, ServingError, UnknownModel
+from .inputs import named, prepared
 from .lru import NoIdleModel
 from .mailbox import Mailbox
 from .registry import Metadata
-from .residency import Residency, attempt
+from .residency import Residency
 from .sequence import Sampling, Sequence
 from .stats import Stats
 from .stop_strings import StopStrings
@@ -28,8 +30,6 @@ from .trace import Tracer
 from .worker import Prediction
 
 T = TypeVar("T")
-MAX_INPUTS = 64
-"""in one request"""
 CLOSE_SECONDS = 10.0
 """to free all models when the server ends"""
 
@@ -139,7 +139,7 @@ class Engine:
         pin = await self.residency.admit(metadata, request_id)
         try:
             streams: Streams = await self.residency.loaded(pin)
-            ids = await self.prepare(streams, "prompt", prompt)
+            ids = await prepared(streams.worker, "prompt", prompt)
             room = streams.worker.context - sampling.max_new_tokens
             if len(ids) > room:
                 limit = f"must be at most {room} (a context of {streams.worker.context}, less the new tokens)"
@@ -262,80 +262,14 @@ class Engine:
         )
 
     async def answer(self, queue: Batching, items: dict[str, Any], request_id: str) -> list[Prediction]:
-        """All inputs are looked at before the first is parked. Whoever gives up takes its inputs out of the queue."""
-        rows = [await self.prepare(queue, name, item) for name, item in items.items()]
-        answers: list[asyncio.Future[Prediction]] = []
-        try:
-            for row in rows:
-                answers.append(queue.submit(row, request_id))
-            self.trace.instant("parked", request_id=request_id, inputs=len(rows), waiting=len(queue.batcher.waiting))
-            return [await answer for answer in answers]
-        except QueueFull as exc:
-            passes = math.ceil(queue.batcher.max_queue / queue.batcher.max_batch)
-            exc.retry_after = max(1, math.ceil(passes * self.stats.seconds_per_pass()))
-            raise
-        finally:
-            for answer in answers:
-                answer.cancel()
-
-    async def prepare(self, queue: Batching | Streams, name: str, item: Any) -> Any:
-        """An input as the model wants it, on any thread: a pass may be running. Raises `Refused` with its name."""
-        row, error = await asyncio.to_thread(attempt, queue.worker.prepare, item)
-        if isinstance(error, Refused):
-            raise Refused(f"{name}: {error.message}", field=name)
-        if error:
-            raise error
-        return row
+        """All inputs are looked at before the first is parked."""
+        rows = [await prepared(queue.worker, name, item) for name, item in items.items()]
+        return await queue.answers(rows, request_id)
 
     def models(self) -> dict[str, Any]:
-        """What there is, and what is in memory, least recently used first."""
-        loaded = [
-            {
-                "id": entry.model_id,
-                "name": self.registry[entry.model_id].name,
-                "state": entry.state.value,
-                "bytes": entry.worker.worker.size() if entry.worker and entry.worker.worker.model is not None else 0,
-                "pins": entry.pins,
-                "waiting": len(waiting_at(entry.worker)),
-            }
-            for entry in self.residency.policy.entries.values()
-        ]
-        return {
-            "available": [metadata.model_dump(exclude={"url"}) for metadata in self.registry.values()],
-            "loaded": loaded,
-        }
+        """What there is, and what is in memory."""
+        return report.models(self.registry, self.residency)
 
     def snapshot(self) -> dict[str, Any]:
         """The counters behind `/stats`."""
-        residency, entries = self.residency, self.residency.policy.entries.values()
-        streaming = [entry.worker for entry in entries if isinstance(entry.worker, Streams)]
-        kv_bytes = [queue.worker.kv_bytes() for queue in streaming]
-        reserved, used = sum(of[0] for of in kv_bytes), sum(of[1] for of in kv_bytes)
-        gauges = {
-            **residency.counts,
-            "load_seconds": residency.load_seconds,
-            "resident": len(entries),
-            "pins": sum(entry.pins for entry in entries),
-            "streams_running": sum(len(queue.scheduler.running) for queue in streaming),
-            "streams_waiting": sum(len(queue.scheduler.waiting) for queue in streaming),
-            "kv_bytes_reserved": reserved,
-            "kv_bytes_used": used,
-            "kv_bytes_wasted": reserved - used,
-        }
-        return self.stats.snapshot(self.clock(), queued=len(self.calls), **gauges)
-
-
-def waiting_at(queue: Batching | Streams | None) -> list[Any]:
-    """Who waits in front of a worker."""
-    if isinstance(queue, Streams):
-        return list(queue.scheduler.waiting)
-    return queue.batcher.waiting if queue else []
-
-
-def named(input_data: Any) -> dict[str, Any]:
-    """The inputs of a request, by the names that errors give them. A list of numbers is one input. Raises `Refused`."""
-    if not isinstance(input_data, list) or (input_data and isinstance(input_data[0], int | float)):
-        return {"input_data": input_data}
-    if not 0 < len(input_data) <= MAX_INPUTS:
-        raise Refused(f"input_data: must hold 1 to {MAX_INPUTS} inputs, not {len(input_data)}", field="input_data")
-    return {f"input_data[{place}]": item for place, item in enumerate(input_data)}
+        return self.stats.snapshot(self.clock(), queued=len(self.calls), **report.gauges(self.residency))
