@@ -1,6 +1,10 @@
-"""Stage 01's scripted worker, and three that cannot start."""
+"""Stage 01's scripted worker, three that cannot start, and one that stops in the middle of a reply."""
 
+import gc
 import os
+import struct
+import threading
+from multiprocessing.connection import Connection
 from typing import Any
 
 from tests.scripted import Script
@@ -27,3 +31,10 @@ class CannotLoad(Worker):
     @classmethod
     def load(cls, model: str, device: str, trace: Any) -> "Worker":
         raise cls.stage.child.Unusable("that is no model")
+
+
+class HalfReplies(Worker):
+    def execute(self, batch: list[Any]) -> Any:
+        [pipe] = [thing for thing in gc.get_objects() if isinstance(thing, Connection)]
+        os.write(pipe.fileno(), struct.pack("!i", 100) + b"of a hundred bytes only these")
+        threading.Event().wait()

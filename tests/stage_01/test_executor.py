@@ -105,6 +105,15 @@ def test_a_real_child_is_replaced_and_an_error_in_it_fails_one_call_and_no_other
         assert_it_works(call, player)
 
 
+def test_a_child_that_stops_in_the_middle_of_a_reply_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The deadline is for a reply that does not begin, and here is longer than the test."""
+    monkeypatch.setattr(stage.child, "RECEIVE_SECONDS", 1)
+    with callers() as call, executor(stage.parts.Parts(), "tests.stage_01.scripted:HalfReplies") as player:
+        held = call(player, "hello")
+        with pytest.raises(stage.errors.EngineDead, match="died"):
+            answer(held, 30, "the caller still waits for the rest of a reply")
+
+
 @pytest.mark.parametrize("reply", [("complete", 1), "nonsense", None, b"\x80no pickle"])
 def test_a_child_that_sends_nonsense_is_lost_and_its_callers_are_told(reply: Any) -> None:
     def talks_nonsense(pipe: Any) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from copy import deepcopy
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,13 +17,20 @@ SHIPPED = {"opt": "tiny-opt", "smollm2": "smollm2"}
 """those that are not random, and where they are below `models`"""
 
 
+def folder(name: str) -> Path:
+    """Where a model is that is not random."""
+    path = ROOT / "models" / SHIPPED[name]
+    assert path.exists(), f"{path} is missing: `make test-slow` fetches it"
+    return path
+
+
 @cache
 def model(name: str) -> Any:
     """The model as transformers has it: the reference."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     if name in SHIPPED:
-        return AutoModelForCausalLM.from_pretrained(ROOT / "models" / SHIPPED[name], dtype=torch.float32).eval()
+        return AutoModelForCausalLM.from_pretrained(folder(name), dtype=torch.float32).eval()
     shape = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "max_position_embeddings": 512}
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32 if name == "qwen3" else 16}
     ids = {"vocab_size": VOCABULARY, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 0}

@@ -96,6 +96,23 @@ def test_the_same_seed_gives_the_same_text_whoever_else_is_there(official: OpenA
     assert len({choice.text for choice in several}) > 1
 
 
+def test_sampling_says_the_same_streamed_or_not_by_either_route(official: OpenAI) -> None:
+    prompt = "What is a queue?"
+    messages: Any = [{"role": "user", "content": prompt}]
+    options: Any = {"model": "tiny-opt", "n": 2, "max_tokens": 30, "temperature": 1.5, "top_p": 0.9, "seed": 5}
+    options["extra_body"] = {"top_k": 50}
+    whole = [choice.text for choice in official.completions.create(prompt=prompt, **options).choices]
+    chat: Any = official.chat.completions.create(messages=messages, **options)
+    assert [choice.message.content for choice in chat.choices] == whole
+    said, spoken = ["", ""], ["", ""]
+    for chunk in official.completions.create(prompt=prompt, stream=True, **options):
+        said[chunk.choices[0].index] += chunk.choices[0].text
+    parts: Any = official.chat.completions.create(messages=messages, stream=True, **options)
+    for part in parts:
+        spoken[part.choices[0].index] += part.choices[0].delta.content or ""
+    assert said == spoken == whole and whole[0] != whole[1]
+
+
 async def ask(client: AsyncOpenAI, number: int, leaves: bool, chance: random.Random) -> str:
     """One request of the soak: "right", "left", or what was wrong with it."""
     first = number % 29

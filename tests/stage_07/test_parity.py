@@ -6,19 +6,25 @@ from functools import cache
 import pytest
 
 from tests.conftest import ROOT
-from tests.stage_07.engines import VOCABULARY, Engine, check_greedy, model
+from tests.stage_07.engines import SHIPPED, VOCABULARY, Engine, check_greedy, folder, model
 
-MODELS = ["opt", "llama", "qwen3"]
+SLOW = [pytest.mark.slow, pytest.mark.timeout(600)]
+MODELS = ["opt", "llama", "qwen3", pytest.param("smollm2", marks=SLOW)]
 COUNT = 40
+
+
+def count(name: str) -> int:
+    """Tokens of an answer: fewer where each takes a while, but enough for somebody to be preempted."""
+    return 24 if name == "smollm2" else COUNT
 
 
 @cache
 def prompts(name: str) -> list[list[int]]:
     """Eight prompts of 1 to 60 tokens or so."""
-    if name == "opt":
+    if name in SHIPPED:
         from tokenizers import Tokenizer
 
-        tokenizer = Tokenizer.from_file(str(ROOT / "models" / "tiny-opt" / "tokenizer.json"))
+        tokenizer = Tokenizer.from_file(str(folder(name) / "tokenizer.json"))
         asked = ["Explain the KV cache in one sentence.", "What is a batch?", "What does 推論 mean?"]
         counts = [f"Count from {low} to {low + 9}:" for low in (3, 41, 7)]
         texts = [*asked, *counts, " ".join(asked * 3), "a"]
@@ -30,14 +36,14 @@ def prompts(name: str) -> list[list[int]]:
 
 def check(name: str, engine: Engine) -> None:
     for place, prompt in enumerate(prompts(name)):
-        check_greedy(name, prompt, engine.finish()[str(place)], COUNT)
+        check_greedy(name, prompt, engine.finish()[str(place)], count(name))
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_alone(name: str) -> None:
     engine = Engine(name)
     for place, prompt in enumerate(prompts(name)):
-        engine.ask(str(place), prompt, COUNT)
+        engine.ask(str(place), prompt, count(name))
         engine.steps()
     check(name, engine)
 
@@ -46,7 +52,7 @@ def test_alone(name: str) -> None:
 def test_in_company_that_comes_and_goes(name: str) -> None:
     engine = Engine(name, enable_prefix_caching=False)
     for place, prompt in enumerate(prompts(name)):
-        engine.ask(str(place), prompt, COUNT)
+        engine.ask(str(place), prompt, count(name))
         engine.steps(place)
     check(name, engine)
 
@@ -55,7 +61,7 @@ def test_in_company_that_comes_and_goes(name: str) -> None:
 def test_in_chunks(name: str) -> None:
     engine = Engine(name, max_num_batched_tokens=11)
     for place, prompt in enumerate(prompts(name)):
-        engine.ask(str(place), prompt, COUNT)
+        engine.ask(str(place), prompt, count(name))
     check(name, engine)
 
 
@@ -63,14 +69,14 @@ def test_in_chunks(name: str) -> None:
 @pytest.mark.parametrize("caching", [True, False])
 def test_preempted_and_resumed(name: str, caching: bool) -> None:
     """The pool is just big enough for the longest alone."""
-    blocks = -(-(max(map(len, prompts(name))) + COUNT - 1) // 16)
+    blocks = -(-(max(map(len, prompts(name))) + count(name) - 1) // 16)
     engine = Engine(name, num_gpu_blocks_override=blocks, enable_prefix_caching=caching)
     for place, prompt in enumerate(prompts(name)):
-        engine.ask(str(place), prompt, COUNT, ignore_eos=True)
+        engine.ask(str(place), prompt, count(name), ignore_eos=True)
     answers = engine.finish()
     assert engine.core.scheduler.preemptions > 0
     for place, prompt in enumerate(prompts(name)):
-        check_greedy(name, prompt, answers[str(place)], COUNT, ignore_eos=True)
+        check_greedy(name, prompt, answers[str(place)], count(name), ignore_eos=True)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -79,38 +85,13 @@ def test_with_prefix_hits(name: str) -> None:
     [longest] = sorted(prompts(name), key=len)[-1:]
     tails = [longest[:-1], longest, [*longest, 9, 8, 7], longest[:20] + longest[5:]]
     for place, prompt in enumerate(tails * 2):
-        engine.ask(str(place), prompt, COUNT)
+        engine.ask(str(place), prompt, count(name))
         if place % 3:
             engine.steps()
     answers = engine.finish()
     assert engine.core.stats().prefix_hits > 100
     for place, prompt in enumerate(tails * 2):
-        check_greedy(name, prompt, answers[str(place)], COUNT)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not (ROOT / "models" / "smollm2").exists(), reason="`make test-slow` fetches smollm2")
-def test_smollm2_alone_in_company_in_chunks_and_with_prefix_hits() -> None:
-    """Two come together in chunks, one of them again when its blocks are known; and the first once more alone."""
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(str(ROOT / "models" / "smollm2" / "tokenizer.json"))
-    texts = [
-        "Explain the KV cache in one sentence, as you would to somebody who knows arrays:",
-        "The capital of France is",
-    ]
-    long, short = (tokenizer.encode(text).ids for text in texts)
-    engine, count = Engine("smollm2", max_num_batched_tokens=11), 12
-    engine.ask("chunked", long, count)
-    engine.ask("in company", short, count)
-    engine.steps(5)
-    engine.ask("with a hit", long, count)
-    engine.steps()
-    engine.ask("alone", short, count)
-    answers = engine.finish()
-    assert engine.core.stats().prefix_hits >= 16
-    for name, prompt in {"chunked": long, "in company": short, "with a hit": long, "alone": short}.items():
-        check_greedy("smollm2", prompt, answers[name], count)
+        check_greedy(name, prompt, answers[str(place)], count(name))
 
 
 def test_the_shipped_model_counts_and_stops() -> None:

@@ -65,11 +65,22 @@ def test_a_completion_has_16_tokens_by_default(official: OpenAI) -> None:
     assert (choice.text, choice.finish_reason) == ("ab" * 8, "length")
 
 
-def test_options_reach_the_core(official: OpenAI, cores: Cores) -> None:
-    official.completions.create(
-        model="tiny-opt", prompt="ab", max_tokens=7, temperature=0.5, top_p=0.25, seed=9, logprobs=3, n=2,
-        extra_body={"top_k": 4, "ignore_eos": True},
-    )  # fmt: skip
+def create(official: OpenAI, chat: bool, prompt: str, **options: Any) -> Any:
+    """The same request to either route."""
+    if not chat:
+        return official.completions.create(model="tiny-opt", prompt=prompt, **options)
+    messages: Any = [{"role": "user", "content": prompt}]
+    return official.chat.completions.create(model="tiny-opt", messages=messages, **options)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("chat", [False, True])
+def test_options_reach_the_core(official: OpenAI, cores: Cores, chat: bool, stream: bool) -> None:
+    options: Any = {"max_tokens": 7, "temperature": 0.5, "top_p": 0.25, "seed": 9, "n": 2, "stream": stream}
+    options |= {"logprobs": True, "top_logprobs": 3} if chat else {"logprobs": 3}
+    answer = create(official, chat, "ab", **options, extra_body={"top_k": 4, "ignore_eos": True})
+    reasons = [choice.finish_reason for part in (answer if stream else [answer]) for choice in part.choices]
+    assert [reason for reason in reasons if reason] == ["length"] * 2
     first, second = [add.sampling for add in cores.launched[0].wait_for("Add")[-2:]]
     params = stage.messages.SamplingParams
     assert first == params(7, temperature=0.5, top_p=0.25, top_k=4, seed=9, ignore_eos=True, logprobs=3)
@@ -78,14 +89,11 @@ def test_options_reach_the_core(official: OpenAI, cores: Cores) -> None:
     assert cores.launched[0].wait_for("Add")[-1].sampling.top_k == 0
 
 
-def test_a_stream_ends_with_its_usage_if_asked(official: OpenAI) -> None:
-    prompt = "ab" * 10
-    chunks = list(
-        official.completions.create(
-            model="tiny-opt", prompt=prompt, max_tokens=3, stream=True, stream_options={"include_usage": True}
-        )
-    )
-    assert [choice.finish_reason for chunk in chunks for choice in chunk.choices] == [None, None, "length"]
+@pytest.mark.parametrize("chat", [False, True])
+def test_a_stream_ends_with_its_usage_if_asked(official: OpenAI, chat: bool) -> None:
+    asked: Any = {"max_tokens": 3, "stream": True, "stream_options": {"include_usage": True}}
+    chunks = list(create(official, chat, "ab" * 10, **asked))
+    assert [choice.finish_reason for chunk in chunks for choice in chunk.choices][-3:] == [None, None, "length"]
     usage = chunks[-1].usage
     assert chunks[-1].choices == [] and usage and usage.prompt_tokens_details
     assert (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens) == (20, 3, 23)
@@ -106,6 +114,18 @@ def test_a_stop_string_ends_it_and_the_core_is_told(stop: Any) -> None:
         assert answer.usage and answer.usage.completion_tokens == 2
         assert abort.request_ids == [f"{answer.id.removeprefix('cmpl-')}-0"]
         wait_for(client, running=0)
+
+
+@pytest.mark.parametrize("chat", [False, True])
+@pytest.mark.parametrize("stop", [" 6", ["zz", " 6 7", "6"]])
+def test_a_stop_string_ends_a_stream_and_nothing_of_it_is_sent(official: OpenAI, chat: bool, stop: Any) -> None:
+    said, reasons = "", []
+    for chunk in create(official, chat, " 5 6 7 8", stream=True, stop=stop):
+        [choice] = chunk.choices
+        said += (choice.delta.content or "") if chat else choice.text
+        reasons.append(choice.finish_reason)
+    assert said.rstrip() == " 5"
+    assert reasons[-1] == "stop" and not any(reasons[:-1])
 
 
 def test_logprobs_of_a_completion(official: OpenAI) -> None:
@@ -162,6 +182,9 @@ def test_logprobs_of_a_chat(official: OpenAI) -> None:
     assert [token.logprob for token in told.content] == [-0.5, -0.5, -0.5]
     assert [len(token.top_logprobs) for token in told.content] == [2, 2, 2]
     assert told.content[0].bytes == [ord("a")]
+    asked: Any = {"logprobs": True, "top_logprobs": 2, "stream": True}
+    parts = [chunk.choices[0].logprobs for chunk in create(official, True, "ab", **asked)]
+    assert [token for part in parts if part for token in part.content] == told.content
 
 
 def test_models(official: OpenAI) -> None:
