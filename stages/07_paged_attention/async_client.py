@@ -149,7 +149,7 @@ class AsyncClient:
                 await self._pass_on(core, link)
             except Exception as exc:  # whatever it is, this core is of no use any more
                 reason, unusable = str(exc) or repr(exc), getattr(exc, "unusable", False)
-                pause = losses.count(was_ready=link.ready is not None, worked=bool(link.stats.work))
+                pause = losses.count(link.ready, worked=bool(link.stats.work))
                 if losses.starting == MAX_STARTS:
                     reason = f"an engine core was lost {MAX_STARTS} times at its start: {reason}"
                 if unusable or losses.starting == MAX_STARTS:
@@ -175,11 +175,10 @@ class AsyncClient:
     def _welcome(self, core: int, link: CoreLink, ready: Ready) -> None:
         link.watch(self.deadline)
         with self._lock:
-            self._links[core], link.ready = link, ready
-            link.stats = CoreStats(blocks_free=ready.num_blocks)
+            self._links[core], link.ready = link, True
+            link.stats = CoreStats(blocks_free=ready.limits.num_blocks)
             self.router.report(core, 0, 0)
-            sizes = ready.max_model_len, ready.block_size, ready.num_blocks, ready.vocab_size
-            self.limits = self.limits or Limits(*sizes)
+            self.limits = self.limits or ready.limits
             if len(self._links) == len(self.router.loads):
                 self._settled.set()
 

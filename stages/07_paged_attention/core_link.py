@@ -63,7 +63,7 @@ class CoreLink:
     def __init__(self, context: zmq.asyncio.Context, directory: Path, on_lost: Callable[[], object]) -> None:
         self.on_lost = on_lost
         self.process: Any = None
-        self.ready: Ready | None = None  # what the core said once its model was loaded
+        self.ready = False  # whether it has ever been
         self.requests: set[str] = set()  # ids of those that the core owes an answer
         self.stats = CoreStats()
         self.heard = time.monotonic()  # when it last said something, or got something to do

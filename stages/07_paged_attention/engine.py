@@ -108,7 +108,7 @@ class Engine:
             raise EngineDead("the model is being loaded", retry_after=1)
         longest = min(limits.max_model_len, limits.num_blocks * limits.block_size + 1)
         sampling = msgspec.structs.replace(wish.sampling, max_tokens=new or max(1, longest - len(ids)))
-        if reason := limits.refusal(ids, sampling):
+        if reason := limits.refusal(ids, sampling.max_tokens):
             raise Refused(f"{name}: {reason}", field=name)
         return sampling
 

@@ -36,9 +36,8 @@ def run_engine_core(
     executor = None
     try:
         executor = load(config, parts, trace)
-        engine, limits = EngineCore.build(config, parts, executor, trace), executor.limits
-        sizes = limits.block_size, limits.num_blocks, limits.max_model_len
-        sockets.send(Ready(core, *sizes, executor.stop_token_ids, limits.vocab_size))
+        engine = EngineCore.build(config, parts, executor, trace)
+        sockets.send(Ready(core, executor.limits))
         busy = False
         while True:
             messages = sockets.messages(wait=not busy)

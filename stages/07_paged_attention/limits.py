@@ -5,8 +5,6 @@ A request that is let in must be able to finish even if it runs alone, or it wou
 
 from dataclasses import dataclass
 
-from .messages import SamplingParams
-
 
 class NeverFits(Exception):
     """The request could not be served even alone, or its id is in use."""
@@ -28,13 +26,13 @@ class Limits:
     """blocks in the pool"""
     vocab_size: int
 
-    def refusal(self, prompt_token_ids: list[int], sampling: SamplingParams) -> str | None:
+    def refusal(self, prompt_token_ids: list[int], max_tokens: int) -> str | None:
         """Why a request can never be served, with both numbers; None if it can."""
-        prompt, longest = len(prompt_token_ids), len(prompt_token_ids) + sampling.max_tokens
-        if prompt < 1 or sampling.max_tokens < 1:
-            return f"a prompt of {prompt} tokens and {sampling.max_tokens} new ones: both must be at least 1"
+        prompt, longest = len(prompt_token_ids), len(prompt_token_ids) + max_tokens
+        if prompt < 1 or max_tokens < 1:
+            return f"a prompt of {prompt} tokens and {max_tokens} new ones: both must be at least 1"
         if longest > self.max_model_len:
-            asked = f"{longest} tokens ({prompt} of the prompt, {sampling.max_tokens} new ones)"
+            asked = f"{longest} tokens ({prompt} of the prompt, {max_tokens} new ones)"
             return f"{asked} are more than the {self.max_model_len} that a request may have"
         blocks = self.blocks(longest - 1)  # the last token is sent, never cached
         if blocks > self.num_blocks:

@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from .limits import Limits
+
 
 class SamplingParams(msgspec.Struct, frozen=True):
     """How a request wants its tokens chosen."""
@@ -93,11 +95,7 @@ class Ready(msgspec.Struct, tag=True, frozen=True):
     """Core to API server, once: the model is loaded and the pool is allocated."""
 
     core: int
-    block_size: int
-    num_blocks: int
-    max_model_len: int
-    stop_token_ids: list[int]
-    vocab_size: int = 0
+    limits: Limits
 
 
 class Dead(msgspec.Struct, tag=True, frozen=True):

@@ -122,7 +122,7 @@ class Scheduler:
 
     def refusal(self, request: Request) -> str | None:
         """Why a request could not be served even if it ran alone; None if it could."""
-        return self.limits.refusal(request.token_ids, request.sampling)
+        return self.limits.refusal(request.token_ids, request.sampling.max_tokens)
 
     def headroom(self) -> int:
         """Blocks that must be left when one more is admitted: one for each that runs then, none if it runs alone."""

@@ -118,7 +118,8 @@ class ScriptedCore(threading.Thread):
                 while not gate.wait(0.01):
                     if self._killed.is_set():
                         return None
-        self.say(messages.Ready(self.core, BLOCK, self.cores.num_blocks, self.cores.longest, [STOP], VOCABULARY))
+        limits = stage.limits.Limits(self.cores.longest, BLOCK, self.cores.num_blocks, VOCABULARY)
+        self.say(messages.Ready(self.core, limits))
         decode = msgspec.msgpack.Decoder(messages.Add | messages.Abort).decode
         while not self._killed.is_set():
             came = len(self.received)

@@ -95,7 +95,7 @@ def test_the_shipped_model_answers_over_sockets(backend: str, tokenizer: Any) ->
     model, where = str(ROOT / "models" / "tiny-opt"), {"distributed_executor_backend": backend}
     budgets = {"max_num_batched_tokens": 8, "max_num_seqs": 4}
     with running_core(Parts(), model, trace=True, **where, **budgets) as core:
-        assert core.receive() == messages.Ready(5, 16, 64, 1024, [1], 896)
+        assert core.receive() == messages.Ready(5, stage.limits.Limits(1024, 16, 64, 896))
         texts = ["Count from 3 to 9:", "Explain the KV cache in one sentence.", "Count from 41 to 44:"]
         asked = [add(str(place), tokenizer.encode(text).ids, 50) for place, text in enumerate(texts)]
         ends = core.answers(*asked)
@@ -135,7 +135,7 @@ def check_trace(events: list[Any], ids: set[str], forward_in: str) -> None:
 
 def test_requests_end_each_in_its_own_way() -> None:
     with running_core(max_num_seqs=4, max_num_batched_tokens=16, max_queue=3, max_model_len=100) as core:
-        assert core.receive() == messages.Ready(5, 16, 64, 100, [1], 1000)
+        assert core.receive() == messages.Ready(5, stage.limits.Limits(100, 16, 64, 1000))
         ends = core.answers(
             add("plain", [5], 3), add("poison", [9, POISON], 3), add("long", [5] * 90, 20), add("strange", [5000], 3)
         )

@@ -20,7 +20,7 @@ MESSAGE = "waits for blocks that there will never be"
 
 class Hopes(Scheduler):
     def refusal(self, request: Request) -> str | None:
-        return replace(self.limits, num_blocks=1 << 62).refusal(request.token_ids, request.sampling)
+        return replace(self.limits, num_blocks=1 << 62).refusal(request.token_ids, request.sampling.max_tokens)
 
 
 class LooksAtThePrompt(Hopes):
