@@ -19,7 +19,7 @@ PROGRESS = while read -r line; do case "$$line" in \
 	  "Installing collected packages"*) echo "  Unpacking ..." ;; \
 	esac; done
 
-.PHONY: help setup tour test test-triton test-vllm test-slow soak lint bench bench-peers
+.PHONY: help setup tour test test-triton test-vllm test-fast test-slow soak lint bench bench-peers
 
 help:
 	@echo "make tour    start every stage, send it real requests, say what to notice"
@@ -30,6 +30,7 @@ help:
 	@echo "make bench-peers  measure stage 07 beside vLLM, llama.cpp and transformers; sets up .venv-vllm and .venv-llama"
 	@echo "make test-triton  test stage 04 against a real Triton server, fetched once into models/.triton (Linux)"
 	@echo "make test-vllm  test stage 03's gateway against a real vLLM on the CPU; sets up .venv-vllm, 3.4 GB"
+	@echo "make test-fast  test stage 07 as it runs without --enforce-eager: packed, compiled"
 	@echo "make test-slow  test stage 07 with smollm2, fetched once into models/smollm2"
 	@echo "make setup   only set up .venv, which all of the above do by themselves"
 	@echo
@@ -51,6 +52,9 @@ test-triton: $(DONE)
 
 test-vllm: $(DONE) $(VLLM_DONE)
 	@$(BIN)/python -m pytest -m vllm $(ARGS)
+
+test-fast: $(DONE)
+	@FLO_FAST=1 $(BIN)/python -m pytest -o timeout=600 tests/stage_07 $(ARGS)
 
 test-slow: $(DONE)
 	@test -d models/smollm2 || $(BIN)/python -m flo fetch smollm2

@@ -26,6 +26,8 @@ class Stage:
     idea: str = ""
     parents: tuple[str, ...] = ()
     carried: tuple[str, ...] = ()
+    quick: tuple[str, ...] = ()
+    """flags with which it starts at once, where it would otherwise make itself fast first"""
 
     @property
     def name(self) -> str:
@@ -70,7 +72,7 @@ def find_stages(root: Path = STAGES) -> list[Stage]:
     found: list[Stage] = []
     for path in sorted(root.glob("[0-9][0-9]_*/__main__.py")):
         entry = lineage.get(path.parent.name, {})
-        listed = {key: tuple(entry.get(key, ())) for key in ("parents", "carried")}
+        listed = {key: tuple(entry.get(key, ())) for key in ("parents", "carried", "quick")}
         found.append(Stage(path.parent, entry.get("idea", ""), **listed))
     return found
 

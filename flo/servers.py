@@ -63,14 +63,17 @@ def running_stage(
     fault: str | None = None,
     env: dict[str, str] | None = None,
     start_seconds: float = START_SECONDS,
+    quick: bool = True,
 ) -> Iterator[Server]:
     """Serve a stage ("01", "01_single_request", ...) for the length of a `with` block.
 
-    `flags` go to the stage, `env` is added to this process's environment. Raises `StageFailed` if it does not get
+    `flags` go to the stage, `env` is added to this process's environment. A stage that would make itself fast first is
+    told not to, unless `quick` is false or `FLO_FAST` is set. Raises `StageFailed` if it does not get
     healthy in time, `Unknown` if there is no such stage. At the end the stage gets SIGTERM, and SIGKILL, with
     its children, if that does not end it within `STOP_SECONDS`.
     """
-    command = stage_command(stage, "--port", "0", *flags, *(["--fault", fault] if fault else []))
+    at_once = find_stage(stage).quick if quick and "FLO_FAST" not in os.environ else ()
+    command = stage_command(stage, "--port", "0", *at_once, *flags, *(["--fault", fault] if fault else []))
     process = subprocess.Popen(
         command,
         env=stage_environment() | (env or {}),

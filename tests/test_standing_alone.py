@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from flo.catalog import find_stage
 from tests.processes import ROOT, SECONDS, address, started
 
 STAGES = sorted(path.name for path in (ROOT / "stages").glob("[0-9][0-9]_*"))
@@ -19,9 +20,9 @@ IRIS = {"model_id": "c83b5a16-f0d7-49e2-b7c4-1a6e2f9d8b04", "input_data": [5.1, 
 
 
 def model_flags(stage: str) -> list[str]:
-    """Where a copy of a stage finds what it serves."""
-    models = ROOT / "models"
-    return ["--model", str(models / "tiny-opt")] if stage in TORCH_FREE else ["--models", str(models)]
+    """Where a copy of a stage finds what it serves; and to start at once, where it has to be told."""
+    models, quick = ROOT / "models", find_stage(stage).quick
+    return [*quick, *(["--model", str(models / "tiny-opt")] if stage in TORCH_FREE else ["--models", str(models)])]
 
 
 def assert_it_answers(stage: str, url: str) -> None:
@@ -52,7 +53,7 @@ runpy.run_module(os.environ["MODULE"], run_name="__main__", alter_sys=True)
 @pytest.mark.parametrize("stage", TORCH_FREE)
 def test_the_web_process_never_imports_torch(stage: str, tmp_path: Path) -> None:
     """Read off the served process itself, when it ends, after every route has answered."""
-    found = census(f"stages.{stage}", tmp_path, cwd=ROOT)
+    found = census(f"stages.{stage}", tmp_path, ROOT, *model_flags(stage))
     assert found["heavy"] == []
     assert found["kilobytes"] < 150 * 1024
 
@@ -66,14 +67,15 @@ def test_the_census_sees_torch_where_it_is(tmp_path: Path, late: bool) -> None:
     assert gateway in server
     line = f"import torch\n        {gateway}" if late else gateway
     (package / "server.py").write_text(server.replace(gateway, line) if late else f"import torch\n{server}")
-    assert "torch" in census("with_torch", tmp_path, cwd=tmp_path)["heavy"]
+    found = census("with_torch", tmp_path, tmp_path, *model_flags("03_continuous_streaming"))
+    assert "torch" in found["heavy"]
 
 
-def census(module: str, tmp_path: Path, cwd: Path) -> dict[str, Any]:
+def census(module: str, tmp_path: Path, cwd: Path, *flags: str) -> dict[str, Any]:
     """Ask every route of `module`, served by a process that reports what it has imported when it ends."""
     script, report = tmp_path / "census.py", tmp_path / "census.json"
     script.write_text(CENSUS)
-    command = [sys.executable, str(script), "--port", "0", "--model", str(ROOT / "models" / "tiny-opt")]
+    command = [sys.executable, str(script), "--port", "0", *flags]
     with started(command, cwd, PYTHONPATH=str(cwd), MODULE=module, CENSUS=str(report)) as server:
         with httpx.Client(base_url=address(server), timeout=60) as client:
             assert client.post("/basic_generate", json=ASK).json() == ANSWER

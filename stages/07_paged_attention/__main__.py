@@ -38,7 +38,7 @@ for name, what in {
     kind = int if default is None else type(default)
     engine.add_argument(flag, default=default, type=kind, choices=CHOICES.get(name), help=f"{what} (%(default)s)")
 engine.add_argument("--enable-prefix-caching", default=True, action=argparse.BooleanOptionalAction)
-engine.add_argument("--enforce-eager", action="store_true", help="no CUDA graphs")
+engine.add_argument("--enforce-eager", action="store_true", help="start at once: no compiling, no CUDA graphs")
 
 
 if __name__ == "__main__":

@@ -73,11 +73,18 @@ def paged_attention(
     for option in ("sliding_window", "softcap", "s_aux"):
         if options.get(option) is not None:
             raise NotImplementedError(f"this model's attention wants {option}, which is not supported")
+    return attend(paged, module.layer_idx, query, key, value, scaling), None
+
+
+def attend(
+    paged: Paged, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float | None
+) -> torch.Tensor:
+    """The same, knowing which layer it is: write what is new into its cache, then attend to what is there."""
     q, k, v = (tensor.squeeze(0).transpose(0, 1) for tensor in (query, key, value))
-    cache = paged.caches[module.layer_idx]
+    cache = paged.caches[layer]
     paged.attention.write(k, v, cache, paged.slots)
     given = q.shape[-1] ** -0.5 if scaling is None else scaling
-    return paged.attention.attend(q, cache, paged, given).unsqueeze(0), None
+    return paged.attention.attend(q, cache, paged, given).unsqueeze(0)
 
 
 AttentionInterface.register(NAME, paged_attention)

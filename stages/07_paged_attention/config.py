@@ -36,9 +36,9 @@ class EngineConfig:
     max_queue: int = 128
     """requests that may wait; one more is refused"""
     enforce_eager: bool = False
-    """no CUDA graphs"""
+    """neither packed matrices nor compiled layers nor CUDA graphs: a quick start, and slow steps"""
     attention_backend: str = "auto"
-    """"torch" or "triton"; "auto" is triton on a GPU, and torch elsewhere"""
+    """"torch", "cpp" or "triton"; "auto" is triton on a GPU, cpp on a CPU, and torch where that is missing or eager"""
     distributed_executor_backend: str = "uni"
     """where the worker lives: "uni" is the core's process, "mp" one of its own"""
     data_parallel_size: int = 1
@@ -68,7 +68,7 @@ class EngineConfig:
 
 CHOICES = {
     "dtype": ("auto", "float32", "bfloat16", "float16"),
-    "attention_backend": ("auto", "torch", "triton"),
+    "attention_backend": ("auto", "torch", "cpp", "triton"),
     "distributed_executor_backend": ("uni", "mp"),
 }
 """what those fields may be"""

@@ -5,6 +5,7 @@ graphs know torch.
 """
 
 import os
+import time
 from importlib.util import find_spec
 from typing import Any
 
@@ -13,9 +14,11 @@ from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
 from .block_pool import NOBODY
+from .compiled import compile_layers, tell
 from .config import EngineConfig, Unusable
 from .core_parts import CoreParts, resolve
 from .executor import WorkerDied
+from .fast_cpu import pack_linears, why_no_kernel
 from .limits import Limits
 from .messages import SamplingParams
 from .model_runner import ModelRunner, cache_shape
@@ -28,6 +31,7 @@ CPU_CACHE_BYTES = 1 << 28
 BACKENDS = {
     "torch": f"{__package__}.attention:TorchAttention",
     "triton": f"{__package__}.triton_attention:TritonAttention",
+    "cpp": f"{__package__}.fast_cpu:CppAttention",
 }
 """what `--attention-backend` names"""
 
@@ -46,16 +50,8 @@ class Worker:
         longest: int = config.max_model_len or text.max_position_embeddings
         if longest > text.max_position_embeddings:
             raise Unusable(f"--max-model-len {longest} is more than the {text.max_position_embeddings} of the model")
-        backend = config.attention_backend
-        if backend == "auto":
-            backend = "triton" if model.device.type == "cuda" and find_spec("triton") else "torch"
-        if backend not in BACKENDS:
-            raise Unusable(f"--attention-backend {backend}: there is none of that name here")
-        if backend == "triton" and not find_spec("triton"):
-            raise Unusable("--attention-backend triton: it is not installed; on Linux, PyTorch for CUDA brings it")
-        if backend == "triton" and model.device.type != "cuda" and "TRITON_INTERPRET" not in os.environ:
-            raise Unusable("--attention-backend triton needs a GPU, or TRITON_INTERPRET=1 and patience")
-        attention, sampler = resolve(parts.attention or BACKENDS[backend])(), resolve(parts.sampler)()
+        backend = parts.attention or BACKENDS[backend_for(config, model.device.type)]
+        attention, sampler = resolve(backend)(), resolve(parts.sampler)()
 
         def runner(num_blocks: int) -> ModelRunner:
             packer = resolve(parts.super_sequence)
@@ -65,6 +61,8 @@ class Worker:
         self.limits = Limits(longest, config.block_size, num_blocks, text.vocab_size)
         self.runner = runner(num_blocks)
         self.try_out()
+        if not config.enforce_eager:
+            self.speed_up()
         if model.device.type == "cuda" and attention.graphs and not config.enforce_eager:
             width = self.limits.blocks(longest)
             self.runner.graphs = resolve(parts.cuda_graphs)(self.runner, config.max_num_seqs, width)
@@ -100,6 +98,21 @@ class Worker:
         if not all(cache[:, NOBODY].any() for cache in self.runner.caches):
             raise Unusable(f"the attention of {type(self.model).__name__} cannot be replaced")
 
+    def speed_up(self) -> None:
+        """Pack the matrices on a CPU, and compile the layers. What cannot be compiled runs as it is, and says so."""
+        tell(f"compiling a layer of {type(self.model).__name__} (--enforce-eager goes without) ... ", end="")
+        began = time.monotonic()
+        if self.model.device.type == "cpu":
+            pack_linears(self.model)
+        undo = compile_layers(self.model)
+        try:
+            self.try_out()
+        except Exception as exc:
+            undo()
+            tell(f"not possible, layers run as they are: {str(exc).strip().splitlines()[0]}")
+        else:
+            tell(f"{time.monotonic() - began:.0f} s")
+
     def blocks_that_fit(self, runner: Any, longest: int) -> int:
         """As many blocks as the memory holds beside the weights and what a full step needs."""
         layers, *shape = cache_shape(self.model.config, 1, self.config.block_size)
@@ -125,3 +138,23 @@ class Worker:
         greedy = SamplingParams(max_tokens=1)
         table = list(range(1, blocks + 1))
         runner(blocks).execute([Row(str(i), [0] * length, 0, table, True, 0, greedy) for i in range(count)])
+
+
+def backend_for(config: EngineConfig, device: str) -> str:
+    """The attention backend's name. Raises `Unusable` if the one that was asked for cannot run here."""
+    backend, triton = config.attention_backend, find_spec("triton")
+    if backend == "auto" and device == "cuda" and triton:
+        return "triton"
+    if backend == "auto" and device == "cpu" and not config.enforce_eager:
+        if not (why := why_no_kernel()):
+            return "cpp"
+        tell(f"attention is plain PyTorch's: {why}")
+    if backend == "triton" and not triton:
+        raise Unusable("--attention-backend triton: it is not installed; on Linux, PyTorch for CUDA brings it")
+    if backend == "triton" and device != "cuda" and "TRITON_INTERPRET" not in os.environ:
+        raise Unusable("--attention-backend triton needs a GPU, or TRITON_INTERPRET=1 and patience")
+    if backend == "cpp" and device != "cpu":
+        raise Unusable(f"--attention-backend cpp is for --device cpu, not {device}")
+    if backend == "cpp" and (why := why_no_kernel()):
+        raise Unusable(f"--attention-backend cpp: {why}")
+    return "torch" if backend == "auto" else backend

@@ -1,5 +1,6 @@
 """What tests of the engine core share: small requests, schedulers without a model, a loop that checks the pool."""
 
+import os
 from collections.abc import Callable
 from typing import Any
 from zlib import crc32
@@ -11,6 +12,8 @@ resolve = stage.core_parts.resolve
 Parts = stage.parts.Parts
 Sampled = stage.step.Sampled
 BLOCK = 16
+EAGER = {"enforce_eager": "FLO_FAST" not in os.environ}
+"""for engines of tests, which would spend their time compiling; `make test-fast` has them do that"""
 STOP = 1
 """the stop token of scripted models, and of tiny-opt"""
 

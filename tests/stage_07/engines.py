@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tests.conftest import ROOT
-from tests.stage_07.core import Parts, add, stage
+from tests.stage_07.core import EAGER, Parts, add, stage
 
 VOCABULARY = 300
 """of the random models"""
@@ -40,8 +40,8 @@ def model(name: str) -> Any:
 
 
 @cache
-def served(name: str, device: str = "cpu") -> Any:
-    """A copy for engines, since a model runner replaces its model's attention."""
+def served(name: str, device: str = "cpu", eager: bool = True) -> Any:
+    """A copy for engines, since a model runner replaces its attention, and another for those that compile it."""
     return deepcopy(model(name)).to(device)
 
 
@@ -104,10 +104,10 @@ class Engine:
         trace: Any = None,
         **config: Any,
     ) -> None:
-        settings = {"num_gpu_blocks_override": 64, "max_num_seqs": 8, "max_num_batched_tokens": 128, **config}
+        settings = {"num_gpu_blocks_override": 64, "max_num_seqs": 8, "max_num_batched_tokens": 128, **EAGER, **config}
         self.config = stage.config.EngineConfig(model="", **settings)
         trace = trace or stage.trace.Tracer()
-        loaded = served(name, self.config.device)
+        loaded = served(name, self.config.device, self.config.enforce_eager)
         self.worker = stage.core_parts.resolve(parts.worker)(loaded, self.config, parts, trace)
         executor = InProcess(self.worker, before)
         self.core = stage.engine_core.EngineCore.build(self.config, parts, executor, trace)

@@ -16,7 +16,7 @@ import pytest
 import zmq
 
 from tests.conftest import ROOT
-from tests.stage_07.core import Parts, add, stage
+from tests.stage_07.core import EAGER, Parts, add, stage
 from tests.stage_07.scripted_worker import DEADLY, LOST, POISON
 from tests.test_processes import descendants, wait_gone
 
@@ -66,7 +66,7 @@ class Core:
 @contextmanager
 def running_core(parts: Any = SCRIPTED, model: str = "scripted", **config: Any) -> Iterator[Core]:
     """A core in a process of its own; what it says first is still to be received."""
-    settings = stage.config.EngineConfig(model=model, **{"num_gpu_blocks_override": 64, **config})
+    settings = stage.config.EngineConfig(model=model, **{"num_gpu_blocks_override": 64, **EAGER, **config})
     with zmq.Context() as context, context.socket(zmq.PUSH) as inputs, context.socket(zmq.PULL) as outputs:
         addresses = []
         for socket in (inputs, outputs):

@@ -252,17 +252,21 @@ def test_what_is_launched_compiles_and_fits_into_a_gpu(tmp_path: Path) -> None:
 
 def test_who_gets_which_backend() -> None:
     """And where it was not chosen, Triton's file is not even imported."""
-    worker, config = stage.worker.Worker, stage.config.EngineConfig
-    attention = worker(served("llama"), config(num_gpu_blocks_override=8)).runner.attention
+    worker = stage.worker.Worker
+
+    def config(**settings: Any) -> Any:
+        return stage.config.EngineConfig(model="", num_gpu_blocks_override=8, enforce_eager=True, **settings)
+
+    attention = worker(served("llama"), config()).runner.attention
     assert isinstance(attention, resolve(stage.worker.BACKENDS["torch"]))
     assert KERNELS not in sys.modules or torch.cuda.is_available()
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("TRITON_INTERPRET", raising=False)
         with pytest.raises(stage.config.Unusable, match="--attention-backend triton needs a GPU"):
-            worker(served("llama"), config(num_gpu_blocks_override=8, attention_backend="triton"))
+            worker(served("llama"), config(attention_backend="triton"))
         patch.setattr(stage.worker, "find_spec", lambda name: None)
         with pytest.raises(stage.config.Unusable, match="--attention-backend triton: it is not installed"):
-            worker(served("llama"), config(num_gpu_blocks_override=8, attention_backend="triton"))
+            worker(served("llama"), config(attention_backend="triton"))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")

@@ -8,7 +8,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from tests.conftest import ROOT
-from tests.stage_07.core import Parts, stage
+from tests.stage_07.core import EAGER, Parts, stage
 from tests.stage_07.engines import Engine, served
 
 Unusable, EngineConfig, Worker = stage.config.Unusable, stage.config.EngineConfig, stage.worker.Worker
@@ -16,7 +16,7 @@ SMALL = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "i
 
 
 def config(**settings: Any) -> Any:
-    return EngineConfig(model="", **{"num_gpu_blocks_override": 8, **settings})
+    return EngineConfig(**{"num_gpu_blocks_override": 8, **EAGER, **settings})
 
 
 def test_what_the_engine_must_know_of_the_model() -> None:
@@ -63,7 +63,7 @@ def test_what_does_not_fit_the_model_is_refused(settings: dict[str, Any], said: 
 def test_a_model_whose_attention_is_not_here_is_refused(tmp_path: Path) -> None:
     mistral = AutoConfig.for_model("mistral", **SMALL, num_key_value_heads=1, sliding_window=8)
     AutoModelForCausalLM.from_config(mistral).save_pretrained(tmp_path)
-    settings = EngineConfig(model=str(tmp_path), num_gpu_blocks_override=8)
+    settings = config(model=str(tmp_path))
     with pytest.raises(Unusable, match="attention wants sliding_window, which is not supported"):
         Worker.load(settings, Parts(), stage.trace.Tracer())
 
@@ -78,7 +78,7 @@ def test_a_model_that_does_not_ask_for_its_attention_is_refused(monkeypatch: pyt
 def test_what_cannot_be_loaded_gets_one_line(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "abacus"}')
     for where, device in ((tmp_path, "cpu"), (tmp_path / "nowhere", "cpu"), (ROOT / "models" / "tiny-opt", "abacus")):
-        settings = EngineConfig(model=str(where), device=device, num_gpu_blocks_override=8)
+        settings = config(model=str(where), device=device)
         with pytest.raises(Unusable, match=f"cannot be loaded on {device}") as told:
             Worker.load(settings, Parts(), stage.trace.Tracer())
         assert "\n" not in str(told.value)
@@ -88,7 +88,7 @@ def test_what_cannot_be_loaded_gets_one_line(tmp_path: Path) -> None:
     ("dtype", "found"), [("auto", torch.float32), ("bfloat16", torch.bfloat16), ("float16", torch.float16)]
 )
 def test_a_dtype_holds_for_weights_and_cache(dtype: str, found: torch.dtype) -> None:
-    settings = EngineConfig(model=str(ROOT / "models" / "tiny-opt"), dtype=dtype, num_gpu_blocks_override=8)
+    settings = config(model=str(ROOT / "models" / "tiny-opt"), dtype=dtype)
     worker = Worker.load(settings, Parts(), stage.trace.Tracer())
     assert worker.model.dtype == worker.runner.caches[0].dtype == found
     row = stage.step.Row("A", [5, 6, 7], 0, [3], True, 0, stage.messages.SamplingParams(max_tokens=1, logprobs=1))

@@ -1,0 +1,136 @@
+"""07.6, for speed: small operations between a model's matrices, fused by `torch.compile`. A reader may skip this file.
+
+A norm, a rotation, an activation are each several passes over memory, and on a GPU several launches. The compiler makes
+one of them. All layers of a model are alike, so one is compiled and serves them all: seconds, not minutes, once for all
+batch sizes, and kept on disk for the next start. What the compiler cannot look into, attention over blocks and packed
+matrices, are operators of our own. Each finds what it needs in a table, by a number that the module passes as a
+tensor: a plain number would be part of the compiled code, and there would have to be one for each layer. (vLLM's
+attention finds its cache by the layer's name for the same reason.)
+"""
+
+import itertools
+import logging
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from types import FunctionType, MethodType
+from typing import Any
+
+import torch
+from tqdm import tqdm
+from transformers import AttentionInterface
+
+from . import attention
+from .attention import Paged, attend
+
+NAME = "paged_compiled"
+"""what the attention is called in `model.set_attn_implementation`"""
+NAMESPACE = f"flo_{__name__.replace('.', '_')}"
+OPERATORS = getattr(torch.ops, NAMESPACE)
+
+tqdm.set_lock(threading.RLock())  # the compiler uses it, and its own lock would outlive a process that is killed
+logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # it warns wherever there is no GPU
+
+_library = torch.library.Library(NAMESPACE, "DEF")
+_table: dict[int, Any] = {}
+_numbers = itertools.count()
+
+
+def keep(module: torch.nn.Module, thing: Any) -> None:
+    """Remember a thing for as long as the module lives. `module.key` is the number that finds it again."""
+    number = next(_numbers)
+    _table[number] = thing
+    weakref.finalize(module, _table.pop, number)
+    module.register_buffer("key", torch.tensor(number), persistent=False)
+
+
+def kept(key: torch.Tensor) -> Any:
+    """What was remembered under that number."""
+    return _table[int(key.item())]
+
+
+def define(schema: str, function: Callable[..., torch.Tensor], fake: Callable[..., torch.Tensor]) -> None:
+    """An operator that the compiler calls and does not look into; `fake` says what shape comes out."""
+    name = schema.partition("(")[0]
+    _library.define(schema)
+    _library.impl(name, function, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"{NAMESPACE}::{name}", fake, lib=_library)
+
+
+class Now:
+    """What attention must know of the step under way; one for all layers of a model."""
+
+    paged: Paged
+
+    def __call__(self, model: Any, args: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        """Ahead of each forward pass: take `paged` out of what the layers are called with."""
+        self.paged = options.pop("paged")
+        return args, options
+
+
+def paged_compiled(
+    module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: Any,
+    scaling: float | None = None, **options: Any,
+) -> tuple[torch.Tensor, None]:  # fmt: skip
+    """`paged_attention` as an operator."""
+    return OPERATORS.attention(query, key, value, module.key, scaling), None
+
+
+def _attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, number: torch.Tensor, scaling: float | None
+) -> torch.Tensor:
+    now, layer = kept(number)
+    return attend(now.paged, layer, query, key, value, scaling)
+
+
+define(
+    "attention(Tensor query, Tensor key, Tensor value, Tensor number, float? scaling) -> Tensor",
+    _attention,
+    lambda query, *_: query.new_empty(query.transpose(1, 2).shape),
+)
+AttentionInterface.register(NAME, paged_compiled)
+
+
+def compile_layers(model: Any) -> Callable[[], None]:
+    """Have the layers of a model compiled at their first use. Calling what is returned undoes it.
+
+    The compiler guards what it made against inputs of another kind. Nothing of the kind changes between steps nor
+    between layers, and looking would take as long as a layer's small operations do: the guards are dropped. So each
+    model has code of its own, for which no other's can be taken.
+    """
+    kinds, now = model._no_split_modules or (), Now()
+    layers = [module for module in model.modules() if type(module).__name__ in kinds]
+    for module in model.modules():
+        if hasattr(module, "layer_idx"):
+            keep(module, (now, module.layer_idx))
+    hook = model.register_forward_pre_hook(now, with_kwargs=True)
+    model.set_attn_implementation(NAME)
+    options: Any = {"guard_filter_fn": lambda guards: [False] * len(guards)}
+    compiled = {
+        kind: torch.compile(own(kind.forward), dynamic=True, fullgraph=True, options=options)
+        for kind in {type(layer) for layer in layers}
+    }
+    for layer in layers:
+        layer.forward = MethodType(compiled[type(layer)], layer)
+
+    def undo() -> None:
+        hook.remove()
+        model.set_attn_implementation(attention.NAME)
+        for layer in layers:
+            del layer.forward
+
+    return undo
+
+
+def own(function: Any) -> FunctionType:
+    """A copy of a function; what is compiled for it is attached to its code object, and the copy has its own."""
+    code, scope, defaults = function.__code__.replace(), function.__globals__, function.__defaults__
+    copy = FunctionType(code, scope, function.__name__, defaults, function.__closure__)
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return copy
+
+
+def tell(text: str, end: str = "\n") -> None:
+    """A word to whoever waits for the engine."""
+    print(text, end=end, file=sys.stderr, flush=True)

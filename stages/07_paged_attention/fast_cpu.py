@@ -1,0 +1,115 @@
+"""07.7, for speed: what a CPU does better than plain PyTorch lets it. A reader may skip this file.
+
+Two pieces. Attention in C++ (`paged_attention.cpp`, compiled once and kept) reads blocks where they lie instead of
+gathering them first. And matrices are packed: oneDNN, which PyTorch has with it, multiplies a few rows faster with a
+matrix that it has laid out for itself, but PyTorch packs none by itself.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .attention import Paged, TorchAttention
+from .compiled import OPERATORS, define, keep, kept, tell
+
+SOURCE = Path(__file__).with_name("paged_attention.cpp")
+COMPILER = os.environ.get("CXX", "c++")
+FLAGS = ["-std=c++20", "-O3", "-march=native", "-fPIC", "-shared", *(["-fopenmp"] if sys.platform == "linux" else [])]
+"""macOS's own compiler has no OpenMP: there, a single thread computes attention"""
+BUILD_SECONDS = 300
+
+
+class CppAttention:
+    """Attention on a CPU, for any floating type of model and cache; it computes in float32."""
+
+    graphs = False
+
+    def __init__(self) -> None:
+        torch.ops.load_library(library())
+        self.kernel = torch.ops.flo_paged.attention.default
+
+    write = TorchAttention.write
+
+    def attend(self, query: torch.Tensor, cache: torch.Tensor, paged: Paged, scaling: float) -> torch.Tensor:
+        """Each token of `query` [T, heads, D] over its own request up to itself: [T, heads, D]."""
+        return self.kernel(query, cache, paged.block_tables, paged.query_starts, paged.seq_lens, scaling)
+
+
+def why_no_kernel() -> str | None:
+    """What is in the way of compiling the kernel, in one line; None if it is there."""
+    try:
+        library()
+    except (OSError, subprocess.SubprocessError, RuntimeError) as exc:
+        return str(exc).strip().splitlines()[0]
+    return None
+
+
+def library() -> Path:
+    """Where the compiled kernel is. It is built at its first use and kept, under a name that tells what it is made of.
+
+    Raises `RuntimeError` if the compiler fails, `OSError` or `subprocess.SubprocessError` if it cannot be run.
+    """
+    made_of = [SOURCE.read_text("utf-8"), torch.__version__, torch.backends.cpu.get_cpu_capability(), *FLAGS]
+    directory = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flo"
+    path = directory / f"{SOURCE.stem}-{sha256(repr(made_of).encode()).hexdigest()[:16]}.so"
+    if not path.exists():
+        tell(f"compiling {SOURCE.name}, once ...")
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=directory) as scratch:
+            made, torch_is = Path(scratch) / path.name, Path(torch.__file__).parent
+            where = [f"-I{torch_is / 'include'}", f"-L{torch_is / 'lib'}", "-ltorch_cpu", "-lc10"]
+            command = [COMPILER, *FLAGS, str(SOURCE), "-o", str(made), *where]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False)
+            if done.returncode:
+                raise RuntimeError(f"{COMPILER} could not compile {SOURCE.name}: {done.stderr}")
+            made.replace(path)  # at once, so that nobody finds half of it
+    return path
+
+
+class PackedLinear(torch.nn.Module):
+    """`torch.nn.Linear` over a matrix that oneDNN has laid out for itself, for about `rows` rows."""
+
+    key: torch.Tensor
+
+    def __init__(self, linear: torch.nn.Linear, rows: int) -> None:
+        super().__init__()
+        self.out_features = linear.out_features
+        weight = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), rows)
+        keep(self, (weight, None if linear.bias is None else linear.bias.detach()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[..., in] -> [..., out]"""
+        return OPERATORS.packed_linear(x, self.key, self.out_features)
+
+
+def packed_linear(x: torch.Tensor, key: torch.Tensor, out_features: int) -> torch.Tensor:
+    """What the compiler does not look into."""
+    weight, bias = kept(key)
+    return torch.ops.mkldnn._linear_pointwise.default(x, weight, bias, "none", [], "")
+
+
+def pack_linears(model: Any, rows: int = 16) -> None:
+    """Replace all linear layers of a model, if oneDNN takes its type. The layout is best for about `rows` rows.
+
+    Their own weights are let go, but for one that something else shares.
+    """
+    bfloat16 = model.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    if not torch.backends.mkldnn.is_available() or not (bfloat16 or model.dtype == torch.float32):
+        return
+    for parent in list(model.modules()):
+        for name, child in parent.named_children():
+            if type(child) is torch.nn.Linear:
+                setattr(parent, name, PackedLinear(child, rows))
+
+
+define(
+    "packed_linear(Tensor x, Tensor key, int out_features) -> Tensor",
+    packed_linear,
+    lambda x, key, out_features: x.new_empty((*x.shape[:-1], out_features)),
+)

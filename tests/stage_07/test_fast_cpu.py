@@ -1,0 +1,127 @@
+"""What is only about speed changes no answer: the C++ kernel, packed matrices, compiled layers."""
+
+import gc
+import stat
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.stage_07.core import stage
+from tests.stage_07.engines import Engine, check_greedy, model
+from tests.stage_07.test_attention import CASES, Case
+from tests.stage_07.test_parity import COUNT, prompts
+
+fast, compiled = stage.fast_cpu, stage.compiled
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_the_kernel_is_attention(case: Case, dtype: torch.dtype) -> None:
+    """The rest of the cache holds NaN, and none of it spreads."""
+    case = Case(case.shape, case.heads, case.kv_heads, case.size, dtype)
+    expected, bound = case.expected(), {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 2e-2}[dtype]
+    for place, out in case.run(fast.CppAttention()).items():
+        assert out.shape == expected[place].shape
+        torch.testing.assert_close(out.double(), expected[place], atol=bound, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_packed_matrix_multiplies_as_before(dtype: torch.dtype, bias: bool) -> None:
+    linear = torch.nn.Linear(48, 80, bias=bias, dtype=dtype)
+    packed = fast.PackedLinear(linear, rows=16)
+    for rows in (1, 2, 16, 100):
+        x = torch.randn(1, rows, 48, dtype=dtype)
+        with torch.inference_mode():
+            torch.testing.assert_close(packed(x), linear(x), atol=2e-6 if dtype == torch.float32 else 2e-2, rtol=0)
+
+
+def test_a_matrix_that_something_else_shares_stays() -> None:
+    tied = deepcopy(model("opt"))
+    weight = tied.lm_head.weight
+    fast.pack_linears(tied)
+    assert not [one for one in tied.modules() if type(one) is torch.nn.Linear]
+    assert tied.get_input_embeddings().weight is weight
+
+
+@pytest.mark.parametrize("name", ["opt", "llama", "qwen3"])
+def test_greedy_answers_are_those_of_generate(name: str) -> None:
+    """Alone and in company, prompts in chunks and decodes of 1 to 8 rows, all through what was compiled once."""
+    engine = Engine(name, enforce_eager=False, max_num_batched_tokens=24)
+    assert isinstance(engine.worker.runner.attention, fast.CppAttention)
+    for place, prompt in enumerate(prompts(name)):
+        engine.ask(str(place), prompt, COUNT)
+        engine.steps(place * 3)
+    answers = engine.finish()
+    for place, prompt in enumerate(prompts(name)):
+        check_greedy(name, prompt, answers[str(place)], COUNT)
+
+
+def outcomes(of: Any, eager: bool) -> list[Any]:
+    """What a copy of the model says after a prompt of 17 tokens."""
+    settings = stage.config.EngineConfig(model="", num_gpu_blocks_override=4, enforce_eager=eager)
+    row = stage.step.Row("A", list(range(20, 37)), 0, [1, 2], True, 0, stage.messages.SamplingParams(max_tokens=1))
+    return stage.worker.Worker(deepcopy(of), settings).execute([row]).outcomes
+
+
+def test_models_of_a_kind_do_not_share_what_was_compiled() -> None:
+    """Guards are dropped, so what was compiled for one would be taken for the other, which has other sizes."""
+    torch.manual_seed(3)
+    config = deepcopy(model("llama").config)
+    config.update({"hidden_size": 32, "num_attention_heads": 2, "num_key_value_heads": 1})
+    other = type(model("llama"))(config).eval()
+    for one in (model("llama"), other):
+        assert outcomes(one, eager=True) == outcomes(one, eager=False)
+
+
+def test_what_cannot_be_compiled_runs_as_it_is(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture) -> None:
+    def fails(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("no such luck\nand more")
+
+    monkeypatch.setattr(torch, "compile", lambda function, **_: fails)
+    assert outcomes(model("qwen3"), eager=False) == outcomes(model("qwen3"), eager=True)
+    told = capfd.readouterr().err
+    assert "not possible, layers run as they are: no such luck\n" in told and "and more" not in told
+
+
+def test_what_was_kept_for_a_module_goes_with_it() -> None:
+    gc.collect()
+    before = len(compiled._table)
+    linear = fast.PackedLinear(torch.nn.Linear(4, 4), rows=1)
+    assert len(compiled._table) == before + 1
+    del linear
+    gc.collect()
+    assert len(compiled._table) == before
+
+
+def test_the_kernel_is_built_once_and_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """By a compiler that leaves a mark."""
+    tool, calls = tmp_path / "c++", tmp_path / "calls"
+    tool.write_text(f'#!/bin/sh\necho called >> {calls}\nwhile [ "$1" != -o ]; do shift; done\ntouch "$2"\n')
+    tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(fast, "COMPILER", str(tool))
+    assert fast.library() == fast.library()
+    assert calls.read_text() == "called\n"
+    assert [path.name for path in (tmp_path / "cache" / "flo").iterdir()] == [fast.library().name]
+
+
+@pytest.mark.parametrize("script", ["echo out of luck >&2; exit 1", None], ids=["fails", "is missing"])
+def test_without_a_working_compiler_attention_is_plain_pytorch(
+    script: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture
+) -> None:
+    tool = tmp_path / "c++"
+    if script:
+        tool.write_text(f"#!/bin/sh\n{script}\n")
+        tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(fast, "COMPILER", str(tool))
+    why = "could not compile paged_attention.cpp: out of luck" if script else "No such file"
+    assert stage.worker.backend_for(stage.config.EngineConfig(model=""), "cpu") == "torch"
+    assert why in capfd.readouterr().err
+    chosen = stage.config.EngineConfig(model="", attention_backend="cpp")
+    with pytest.raises(stage.config.Unusable, match=f"--attention-backend cpp: .*{why}"):
+        stage.worker.backend_for(chosen, "cpu")
