@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.figures import documents
+from flo.catalog import find_stage
 from tests.docs import command_complaints, examples, link_complaints, matches, readme_complaints, walk
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -36,7 +37,7 @@ def test_what_a_document_shows_can_be_run(document: Path, walks: dict[Path, "Fut
 @pytest.mark.parametrize("stage", STAGES, ids=named)
 def test_a_stage_shows_how_to_run_it(stage: Path) -> None:
     first, *others = examples((stage / "README.md").read_text(encoding="utf-8"))
-    assert first.commands == f"flo run {stage.name[:2]}"
+    assert first.commands == " ".join(["flo run", stage.name[:2], *find_stage(stage.name).quick])
     assert any("curl" in example.commands and example.expected for example in others)
 
 
