@@ -49,16 +49,7 @@ def soak(stage: Stage, script: Any, folder: Path) -> None:
     parts = stage.parts.Parts()
     parts = replace(parts, workers={**parts.workers, "scripted": script.worker})
     app = stage.server.create_app(stage.settings.Settings(models=folder), parts)
-    lifespan = app.router.lifespan_context
-
-    @asynccontextmanager
-    async def with_one_helper(app: Any) -> AsyncIterator[None]:
-        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
-        current_default_thread_limiter().total_tokens = 1  # a pool that still grows would look like a leak
-        async with lifespan(app):
-            yield
-
-    app.router.lifespan_context = with_one_helper
+    with_one_helper(app)
     with serving(app) as client:
         url = str(client.base_url)
         asyncio.run(everybody(url, random.Random(1)))  # pools of threads have their size
@@ -80,6 +71,20 @@ def soak(stage: Stage, script: Any, folder: Path) -> None:
     assert script.most <= 2
     assert script.in_memory.total() == 0
     assert script.asked_when_freed == []
+
+
+def with_one_helper(app: Any) -> None:
+    """Give an app's loop pools of one thread: a pool that still grows would look like a leak."""
+    lifespan = app.router.lifespan_context
+
+    @asynccontextmanager
+    async def wrapped(app: Any) -> AsyncIterator[None]:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        current_default_thread_limiter().total_tokens = 1
+        async with lifespan(app):
+            yield
+
+    app.router.lifespan_context = wrapped
 
 
 async def everybody(url: str, chance: random.Random) -> list[str]:

@@ -34,8 +34,11 @@ def scripted_app(name: str) -> Any:
     stage, scripted = Stage(name), f"tests.stage_{name[:2]}.scripted"
     parts = stage.parts.Parts()
     if hasattr(parts, "workers"):
-        worker = import_module(scripted).Script().worker
-        parts = replace(parts, workers=dict.fromkeys(parts.workers, worker))
+        script = import_module(scripted).Script()
+        workers = dict.fromkeys(parts.workers, script.worker)
+        if "causal-lm" in workers:
+            workers["causal-lm"] = script.streaming
+        parts = replace(parts, workers=workers)
     else:
         players = getattr(import_module(scripted), "PLAYERS", {"worker": f"{scripted}:Worker"})
         parts = replace(parts, **players)

@@ -1,6 +1,7 @@
 """The real server in a process of its own, with the models that ship, over HTTP."""
 
 import json
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.serving import Stage, serving
+
+stage = Stage("04_lru_models")
 SAMPLES = Path(__file__).resolve().parents[2] / "models" / "samples"
 LOCAL = ("digits", "shapes", "intents", "iris")
 JSON = {"content-type": "application/json"}
@@ -106,6 +110,30 @@ def test_a_body_over_eight_mebibytes_is_refused(client: httpx.Client) -> None:
     assert client.post("/predict", content=body, headers=JSON).status_code == 413
 
 
-def test_a_triton_server_that_is_not_there_is_a_502(client: httpx.Client, tmp_path: Path) -> None:
-    answer = client.post("/predict", json=one("wine"))
-    assert answer.status_code in (200, 502)  # somebody may have started one
+def test_a_triton_server_that_is_not_there_is_a_502(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        port = nobody.getsockname()[1]  # free again from here on
+    entry = {"id": "w", "name": "wine", "type": "any", "framework": "triton", "version": "1", "description": ""}
+    registry = {"models": [{**entry, "url": f"http://127.0.0.1:{port}"}]}
+    (tmp_path / "models.json").write_text(json.dumps(registry))
+    with serving(stage.server.create_app(stage.settings.Settings(models=tmp_path))) as client:
+        answer = client.post("/predict", json={"model_id": "w", "input_data": {"features": [1]}})
+        assert answer.status_code == 502
+        assert answer.json()["error"]["message"].startswith(
+            f"wine: the Triton server at http://127.0.0.1:{port} is gone"
+        )
+        assert client.get("/models").json()["loaded"] == []
+
+
+@pytest.mark.parametrize("name", ["04_lru_models", "05_dynamic_batcher"])
+def test_ids_that_stream_are_refused_and_evict_nobody(name: str) -> None:
+    with serving(Stage(name).server.create_app(Stage(name).settings.Settings())) as client:
+        assert client.post("/predict", json=one("iris")).status_code == 200
+        before = client.get("/models").json()
+        ids = [model["id"] for model in before["available"] if model["framework"] == "causal-lm"]
+        assert len(ids) == 2
+        for model_id in ids:
+            answer = client.post("/predict", json={"model_id": model_id, "input_data": "Count from 3 to 9:"})
+            assert answer.status_code == 500
+            assert "tiny-opt cannot be loaded: no framework 'causal-lm'" in answer.json()["error"]["message"]
+        assert client.get("/models").json() == before

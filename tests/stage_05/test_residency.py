@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from tests.serving import Stage
 from tests.stage_05.scripted import FOREVER, Script, ask, make_residency, metadata, shipped
 
 stage = Stage("05_dynamic_batcher")
+MODELS = Path(__file__).resolve().parents[2] / "models"
 
 
 def test_evicting_a_model_flushes_what_is_parked_on_it(parts: Any, patience: float) -> None:
@@ -59,6 +61,40 @@ def test_a_reloaded_model_gets_a_fresh_queue(parts: Any, patience: float) -> Non
     assert script.asked_when_freed == []
 
 
+def test_an_evicted_module_is_gone_before_the_next_load() -> None:
+    """Queue, task and futures hold the worker, and none of them may hold its model."""
+    script, parts = Script(), stage.parts.Parts()
+    item = json.loads((MODELS / "samples" / "digits-7.json").read_text())["input_data"]
+    modules: Any = weakref.WeakSet()
+    seen: list[int] = []
+
+    class Watched(parts.workers["torchvision"]):
+        def load(self) -> None:
+            super().load()
+            modules.add(self.model)
+
+    class Newcomer(script.worker):
+        def load(self) -> None:
+            seen.append(len(modules))
+            super().load()
+
+    async def main() -> None:
+        residency = make_residency(parts, script, slots=1)
+        residency.workers = {**residency.workers, "torchvision": Watched, "scripted": Newcomer}
+
+        async def work(queue: Any) -> Any:
+            return await queue.answers([queue.worker.prepare(item)] * 2, "r")
+
+        answers = await residency.call(shipped("digits", "torchvision"), work, "r")
+        assert [answer.label for answer in answers] == ["7", "7"]
+        assert len(modules) == 1
+        await ask(residency, "a")
+        await residency.close(30)
+
+    asyncio.run(main())
+    assert seen == [0]
+
+
 def test_a_storm_over_more_models_than_slots_loses_nothing() -> None:
     script = Script()
 
@@ -92,8 +128,7 @@ def test_an_error_reaches_its_caller_and_no_other() -> None:
 @pytest.mark.parametrize("name", ["digits", "shapes", "intents"])
 def test_the_counters_agree_with_forward_hooks(name: str) -> None:
     kind = "transformers" if name == "intents" else "torchvision"
-    samples = Path(__file__).resolve().parents[2] / "models" / "samples"
-    items = [json.loads(path.read_text())["input_data"] for path in sorted(samples.glob(f"{name}-*.json"))]
+    items = [json.loads(path.read_text())["input_data"] for path in sorted((MODELS / "samples").glob(f"{name}-*.json"))]
     rows: list[int] = []
 
     async def main() -> None:

@@ -31,7 +31,12 @@ def scripted(script: Script, tmp_path: Path) -> Callable[..., Any]:
     """
 
     @contextmanager
-    def serve(parts: Any, knobs: dict[str, Any] | None = None, **settings: Any) -> Iterator[httpx.Client]:
+    def serve(
+        parts: Any,
+        knobs: dict[str, Any] | None = None,
+        prepare: Callable[[Any], object] = lambda _: None,
+        **settings: Any,
+    ) -> Iterator[httpx.Client]:
         common = {"type": "any", "version": "1", "description": "", **(knobs or {})}
         models = [
             {"id": name, "name": name, "framework": framework, **common}
@@ -43,6 +48,7 @@ def scripted(script: Script, tmp_path: Path) -> Callable[..., Any]:
         app = stage.server.create_app(
             stage.settings.Settings(models=tmp_path, **settings), replace(parts, workers=workers)
         )
+        prepare(app)
         with serving(app) as client:
             try:
                 yield client

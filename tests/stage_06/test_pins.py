@@ -4,6 +4,7 @@ import asyncio
 import concurrent.futures
 import json
 import threading
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 
 from tests.serving import Stage, serving
 from tests.stage_06.asking import ends_well, events, predict, send_and_hang_up, text, wait_for
-from tests.stage_06.scripted import SECONDS, Script, make_residency, metadata, reached
+from tests.stage_06.scripted import SECONDS, Script, make_residency, metadata, reached, shipped
 
 stage = Stage("06_pinned_streams")
 REFERENCE = stage.parts.Parts()
@@ -260,3 +261,35 @@ def test_closing_mid_stream_is_an_error_event_and_frees_everything(
             gate.open.set()
         assert said[-1].event == "error" and "closing" in said[-1].json()["message"]
     assert script.in_memory.total() == 0
+
+
+@pytest.mark.filterwarnings("ignore:`past_key_values` is deprecated:FutureWarning")
+def test_an_evicted_model_and_its_cache_are_gone_before_the_next_load() -> None:
+    """Whoever has the answer still holds the stream, and neither may hold the module or the keys and values."""
+    script = Script()
+    tensors: Any = weakref.WeakSet()
+    seen: list[int] = []
+
+    class Watched(REFERENCE.workers["causal-lm"]):
+        def free(self) -> None:
+            tensors.update([self.model, self.cache])
+            super().free()
+
+    class Newcomer(script.worker):
+        def load(self) -> None:
+            seen.append(len(tensors))
+            super().load()
+
+    async def main() -> None:
+        residency = make_residency(REFERENCE, script, slots=1)
+        residency.workers = {**residency.workers, "causal-lm": Watched, "scripted": Newcomer}
+        engine = make_engine(REFERENCE, residency)
+        engine.registry["tiny"] = shipped("tiny-opt", "causal-lm")
+        sequence = await engine.submit("tiny", "Count from 3 to 9:", stage.sequence.Sampling(20, 0.0, 0))
+        assert "".join([piece async for piece, _ in engine.pieces(sequence)]) == " 3 4 5 6 7 8 9"
+        await engine.predict("a", "hello")
+        await engine.stop()
+        assert sequence.output_ids
+
+    asyncio.run(main())
+    assert seen == [0]

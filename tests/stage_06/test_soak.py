@@ -5,6 +5,7 @@ The short version runs by default. `SOAK=2000 pytest tests/stage_06/test_soak.py
 
 import asyncio
 import json
+import operator
 import os
 import random
 from collections import Counter
@@ -13,8 +14,9 @@ from typing import Any
 
 import httpx
 
-from tests.serving import Stage
-from tests.stage_06.asking import wait_for
+from tests.serving import Stage, eventually
+from tests.soaking import held, with_one_helper
+from tests.stage_06.asking import predict, wait_for
 from tests.stage_06.scripted import Script
 
 stage = Stage("06_pinned_streams")
@@ -49,8 +51,8 @@ async def ask(client: httpx.AsyncClient, chance: random.Random) -> str:
 
 
 def test_nothing_is_lost_and_nothing_is_left(scripted: Callable[..., Any], script: Script) -> None:
-    async def soak(url: str) -> list[str]:
-        chance, turn = random.Random(6), asyncio.Semaphore(AT_ONCE)
+    async def soak(url: str, seed: int) -> list[str]:
+        chance, turn = random.Random(seed), asyncio.Semaphore(AT_ONCE)
 
         async def one(client: httpx.AsyncClient) -> str:
             async with turn:
@@ -59,11 +61,24 @@ def test_nothing_is_lost_and_nothing_is_left(scripted: Callable[..., Any], scrip
         async with httpx.AsyncClient(base_url=url, timeout=60) as client:
             return await asyncio.gather(*(one(client) for _ in range(REQUESTS)))
 
-    with scripted(stage.parts.Parts()) as client:
-        outcomes = Counter(asyncio.run(soak(str(client.base_url))))
+    def settled(client: httpx.Client) -> dict[str, Any]:
+        """The counters when nobody waits any more, and two models that predict are in memory."""
+        for name in "ab":
+            wait_for(client, pins=0, queued=0, streams_running=0, streams_waiting=0)
+            assert predict(client, name).status_code == 200
+        return wait_for(client, pins=0, queued=0)
+
+    with scripted(stage.parts.Parts(), prepare=with_one_helper) as client:
+        url = str(client.base_url)
+        outcomes = Counter(asyncio.run(soak(url, 5)))  # pools of threads have their size
+        settled(client)
+        before = held()
+        outcomes.update(asyncio.run(soak(url, 6)))
         assert outcomes.keys() <= {"completed", "refused", "failed", "left"}
         assert outcomes["completed"] and outcomes["refused"] and outcomes["failed"] and outcomes["left"]
-        stats = wait_for(client, pins=0, queued=0, streams_running=0, streams_waiting=0)
+        stats = settled(client)
+        eventually(lambda: all(map(operator.le, held(), before)), "as few threads and descriptors as before")
+        outcomes["completed"] += 4  # those that settled it
         counted = stats["requests"]
         assert counted["refused"] == outcomes["refused"] and counted["failed"] == outcomes["failed"]
         assert counted["completed"] + counted["hung_up"] == outcomes["completed"] + outcomes["left"]

@@ -5,8 +5,8 @@ next one does, and writes them where everybody writes them.
 
 A user sees: an AttributeError at the first request for a model of the new kind.
 
-Seen in the wild: the base class of the code this stage grew from. "Do not call overridable methods in a constructor"
-is item 19 of Effective Java, for the same reason.
+Seen in the wild: datasets of PyTorch Geometric, whose constructor calls the subclass's `process` (pyg-team issue 3277).
+"Do not call overridable methods in a constructor" is item 19 of Effective Java, for the same reason.
 """
 
 import onnxruntime

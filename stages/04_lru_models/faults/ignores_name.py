@@ -4,8 +4,9 @@ There was one torchvision model when it was written, so its name went into the c
 
 A user sees: the second torchvision model answers with the labels of the first, under its own id and with confidence.
 
-Seen in the wild: the code this stage grew from always built MobileNet. A batch or a cache keyed by too little does the
-same (Ray Serve issue 56633 mixes two models).
+Seen in the wild: servers that answer with the model they have, whichever the request names, and echo the name
+(aprender issue 283, FastFlowLM issue 716). A batch keyed by too little does the same (Ray Serve issue 56633 mixes two
+models).
 """
 
 from typing import Any

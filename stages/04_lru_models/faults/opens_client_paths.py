@@ -5,8 +5,9 @@ Input that is "an image, or the path of one" is convenient while client and serv
 A user sees: answers about files that only the server should read; with a tolerant decoder and a talkative error
 message, the files themselves.
 
-Seen in the wild: the code this stage grew from took image paths. Path traversal is CWE-22; MLflow had it again and
-again (CVE-2023-1177, CVE-2023-6909).
+Seen in the wild: an image that may be a path reads any file (vllm-mlx issue 320); vLLM takes local paths only below a
+folder that a flag names (pull request 9915). Path traversal is CWE-22; MLflow had it again and again (CVE-2023-1177,
+CVE-2023-6909).
 """
 
 from pathlib import Path

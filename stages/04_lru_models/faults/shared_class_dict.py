@@ -5,8 +5,8 @@ A mutable default at class scope exists once, however many objects there are.
 A user sees: nothing, as long as a process holds one server. A second one, in a test or under another prefix, finds
 models of the first in its slots.
 
-Seen in the wild: `workers = {}` in the class body of the code this stage grew from. The mutable default is Python's
-best-known trap, and linters look for it (ruff's RUF012).
+Seen in the wild: one model's settings show up in the next one of its class (transformers pull request 27867, vLLM pull
+request 50643). The mutable default is Python's best-known trap, and linters look for it (ruff's RUF012).
 """
 
 from collections import OrderedDict

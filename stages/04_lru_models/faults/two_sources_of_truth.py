@@ -6,7 +6,8 @@ eviction, which tells only one of them.
 A user sees: a model that has been evicted once fails from then on, and the least recently used order is wrong
 before that.
 
-Seen in the wild: the code this stage grew from looked up hits in its engine's dictionary, not in the cache.
+Seen in the wild: vLLM keeps its cache of images twice, in the front end and in the engine; when only one of them has
+evicted, requests fail or the engine dies (vLLM issues 31404 and 43941).
 """
 
 from collections.abc import Callable

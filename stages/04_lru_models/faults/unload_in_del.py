@@ -5,8 +5,8 @@ at the end of the interpreter it may not run at all.
 
 A user sees: the Triton server runs out of memory, although few models seem to be resident.
 
-Seen in the wild: the code this stage grew from. Python's own documentation warns of `__del__` for releasing what is
-not memory.
+Seen in the wild: llama-cpp-python freed models in `__del__` and got a `close` method, because nobody can tell when a
+destructor runs (pull request 1513). Python's documentation of `object.__del__` says why.
 """
 
 from contextlib import suppress
