@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tests.conftest import ROOT
-from tests.stage_07.core import EAGER, Parts, add, stage
+from tests.stage_07.core import EAGER, Parts, add, check_pool, stage
 
 VOCABULARY = 300
 """of the random models"""
@@ -135,6 +135,7 @@ class Engine:
         for done in range(count):
             busy, outputs = self.core.turn()
             self.take(outputs)
+            check_pool(self.core.scheduler)
             if not busy:
                 return done
         return count
@@ -143,6 +144,5 @@ class Engine:
         """All answers, once everybody has ended."""
         self.steps()
         assert self.ends.keys() == self.answers.keys()
-        pool = self.core.scheduler.manager.pool
-        assert pool.used == 0 and pool.free + pool.cached == pool.num_blocks
+        assert self.core.scheduler.manager.pool.used == 0
         return self.answers

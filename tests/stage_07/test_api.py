@@ -161,3 +161,20 @@ def test_a_prompt_that_needs_more_than_the_pool(official: OpenAI) -> None:
     with pytest.raises(APIStatusError, match=f"64 KV cache blocks, and the pool has {BLOCKS}") as caught:
         official.completions.create(model="tiny-opt", prompt=[5] * 1000, max_tokens=24)
     assert caught.value.status_code == 400
+
+
+def test_the_flags_are_vllms_and_do_what_they_say() -> None:
+    flags = "--served-model-name counter --max-model-len 100 --block-size 8 --dtype float32"
+    flags += " --num-gpu-blocks-override 50 --gpu-memory-utilization 0.5 --no-enable-prefix-caching --enforce-eager"
+    flags += " --max-num-batched-tokens 16 --max-num-seqs 4 --distributed-executor-backend mp --attention-backend torch"
+    with running_stage("07", *flags.split()) as server, openai_for(server.client) as official:
+        [model] = official.models.list().data
+        assert model.id == "counter" and model.model_extra and model.model_extra["max_model_len"] == 100
+        prompt, text = counting(3, 20)
+        for _ in range(2):  # the second would find the first one's blocks
+            answer = official.completions.create(model="counter", prompt=prompt, temperature=0, max_tokens=90)
+            assert answer.choices[0].text == text
+        stats = wait_for(server.client, running=0)
+        assert stats["prefix_queries"] == stats["blocks_cached"] == 0
+        assert stats["blocks_free"] == 50
+        assert 'block_size="8",num_gpu_blocks="50"' in server.client.get("/metrics").text
