@@ -15,12 +15,19 @@ from typing import Any
 
 import torch
 
-from .attention import Paged, TorchAttention
+from .attention import Paged
 from .compiled import OPERATORS, define, keep, kept, tell
 
 SOURCE = Path(__file__).with_name("paged_attention.cpp")
 COMPILER = os.environ.get("CXX", "c++")
-FLAGS = ["-std=c++20", "-O3", "-march=native", "-fPIC", "-shared", *(["-fopenmp"] if sys.platform == "linux" else [])]
+FLAGS = [
+    "-std=c++20",
+    "-O3",
+    "-march=native",
+    "-ffast-math",
+    "-fPIC",
+    *(["-fopenmp"] if sys.platform == "linux" else []),
+]
 """macOS's own compiler has no OpenMP: there, a single thread computes attention"""
 BUILD_SECONDS = 300
 
@@ -32,13 +39,15 @@ class CppAttention:
 
     def __init__(self) -> None:
         torch.ops.load_library(library())
-        self.kernel = torch.ops.flo_paged.attention.default
+        self.kernels = torch.ops.flo_paged
 
-    write = TorchAttention.write
+    def write(self, key: torch.Tensor, value: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor) -> None:
+        """Put `key` and `value` [T, KV heads, D] into the cache of one layer, at `slots` [T]."""
+        self.kernels.store(key, value, cache, slots)
 
     def attend(self, query: torch.Tensor, cache: torch.Tensor, paged: Paged, scaling: float) -> torch.Tensor:
         """Each token of `query` [T, heads, D] over its own request up to itself: [T, heads, D]."""
-        return self.kernel(query, cache, paged.block_tables, paged.query_starts, paged.seq_lens, scaling)
+        return self.kernels.attention(query, cache, paged.block_tables, paged.query_starts, paged.seq_lens, scaling)
 
 
 def why_no_kernel() -> str | None:
@@ -62,12 +71,15 @@ def library() -> Path:
         tell(f"compiling {SOURCE.name}, once ...")
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=directory) as scratch:
-            made, torch_is = Path(scratch) / path.name, Path(torch.__file__).parent
-            where = [f"-I{torch_is / 'include'}", f"-L{torch_is / 'lib'}", "-ltorch_cpu", "-lc10"]
-            command = [COMPILER, *FLAGS, str(SOURCE), "-o", str(made), *where]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False)
-            if done.returncode:
-                raise RuntimeError(f"{COMPILER} could not compile {SOURCE.name}: {done.stderr}")
+            made, half, torch_is = Path(scratch) / path.name, Path(scratch) / "kernel.o", Path(torch.__file__).parent
+            compiling = [*FLAGS, "-c", str(SOURCE), "-o", str(half), f"-I{torch_is / 'include'}"]
+            linking = ["-shared", str(half), "-o", str(made), f"-L{torch_is / 'lib'}", "-ltorch_cpu", "-lc10"]
+            for step in (compiling, linking):  # at once, -ffast-math would change how the whole process rounds
+                done = subprocess.run(
+                    [COMPILER, *step], capture_output=True, text=True, timeout=BUILD_SECONDS, check=False
+                )
+                if done.returncode:
+                    raise RuntimeError(f"{COMPILER} could not compile {SOURCE.name}: {done.stderr}")
             made.replace(path)  # at once, so that nobody finds half of it
     return path
 
