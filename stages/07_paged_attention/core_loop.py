@@ -85,6 +85,8 @@ class EngineCore:
         self.work["rows"] += len(rows)
         self.work["positions_computed"] += result.positions_computed
         self.work["positions_padding"] += result.positions_computed - tokens
+        for part, seconds in result.seconds.items():
+            self.work[f"{part}_seconds"] += seconds
         return list(result.outcomes)
 
     def row(self, request: Request, count: int) -> Row:

@@ -172,6 +172,7 @@ class Engine:
                     self.client.abort([choice.request_id])
                 if not any(other.request_id in self.open for other in generation.choices):
                     self.end(generation, "completed")
+        self.metrics.text_seconds += self.clock() - now
 
     def fail(self, request_ids: list[str], reason: str) -> None:
         """The core that had these is lost."""

@@ -41,11 +41,13 @@ def run_engine_core(
         busy = False
         while True:
             messages = sockets.messages(wait=not busy)
-            outputs = [output for message in messages for output in engine.handle(message)]
+            with engine.phase("sockets"):
+                outputs = [output for message in messages for output in engine.handle(message)]
             busy, more = engine.turn()
             if busy or messages:
-                sockets.send(Outputs(core, outputs + more, engine.stats(), events.copy()))
-                events.clear()
+                with engine.phase("sockets"):
+                    sockets.send(Outputs(core, outputs + more, engine.stats(), events.copy()))
+                    events.clear()
     except Exception as exc:
         reason = str(exc) if isinstance(exc, Unusable | WorkerDied) else f"the engine core failed: {exc!r}"
         sockets.send(Dead(core, reason, unusable=isinstance(exc, Unusable)))

@@ -5,7 +5,7 @@ The names of the metrics are those of vLLM, so that its dashboards fit. What a c
 
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter
 from typing import Any
 
@@ -35,6 +35,7 @@ class Metrics(Collector):
         self.model, self.cores, self.limits, self.began = model, cores, limits, now
         self.requests = Counter(completed=0, refused=0, failed=0, hung_up=0)
         self.finished: deque[float] = deque(maxlen=16)
+        self.text_seconds = 0.0
         self.registry = CollectorRegistry()
         self.registry.register(self)
 
@@ -88,10 +89,11 @@ class Metrics(Collector):
             "passes": work["steps"],
             "row_steps": work["rows"],
             "positions_attended": work["positions_computed"] - work["positions_padding"],
-            "forward_seconds": work["run_seconds"],
+            "forward_seconds": work["forward_seconds"],
+            "step_seconds": step_seconds(work, self.text_seconds),
             "rows_per_forward": rows_per_forward,
             "busy_rows": rows_per_forward / CAPACITY,
-            "busy_time": work["run_seconds"] / (now - self.began) if now > self.began else 0.0,
+            "busy_time": work["forward_seconds"] / (now - self.began) if now > self.began else 0.0,
             "cores": {core: msgspec.to_builtins(stats) for core, stats in cores.items()},
         }
 
@@ -106,6 +108,20 @@ class Metrics(Collector):
             info = GaugeMetricFamily("vllm:cache_config_info", "The pool.", labels=["block_size", "num_gpu_blocks"])
             info.add_metric([str(limits.block_size), str(limits.num_blocks)], 1)
             yield info
+
+
+def step_seconds(work: Mapping[str, float], text: float) -> dict[str, float]:
+    """Where the time of all steps went, in the order of a step, and the share that was not the forward pass.
+
+    `text` is the API server's, which makes text of one step's tokens while the core is at the next.
+    """
+    parts = {
+        part: work[f"{part}_seconds"] for part in ("schedule", "metadata", "forward", "sample", "update", "sockets")
+    }
+    parts["pipe"] = max(0.0, work["run_seconds"] - parts["metadata"] - parts["forward"] - parts["sample"])
+    parts["text"] = text
+    total = sum(parts.values())
+    return {**parts, "not_forward": 1 - parts["forward"] / total if total else 0.0}
 
 
 def used_share(stats: CoreStats) -> float:

@@ -6,6 +6,7 @@ where a token is to be sampled.
 
 from dataclasses import dataclass
 from itertools import pairwise
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -16,6 +17,9 @@ from .sampler import Sampler
 from .step import Result, Row
 from .super_sequence import SuperSequence
 from .trace import Tracer
+
+PARTS = ("metadata", "forward", "sample")
+"""of a step. On a GPU the forward pass is only launched, and what waits for it is the sampling"""
 
 
 @dataclass
@@ -59,15 +63,21 @@ class ModelRunner:
     @torch.inference_mode()
     def execute(self, rows: list[Row]) -> Result:
         """One step for all rows, in one forward pass."""
+        times = [perf_counter()]
         pack = self.super_sequence.pack(rows, self.block_size)
         size = self.graphs.size_for(pack) if self.graphs else None
+        inputs = None if size else self.inputs(pack)
+        times.append(perf_counter())
         request_ids = [row.request_id for row in pack.rows]
         with self.trace.span("forward", request_ids=request_ids, tokens=len(pack.token_ids), graph=size) as seen:
             seen |= {"query_starts": pack.query_starts, "positions": pack.positions, "slots": pack.slots}
-            logits = self.graphs.replay(pack, size) if size else self.forward(self.inputs(pack))
+            logits = self.forward(inputs) if inputs else self.graphs.replay(pack, size)
+        times.append(perf_counter())
         sampling = [row for row in pack.rows if row.samples]
         sampled = dict(zip((row.request_id for row in sampling), self.sampler(logits, sampling), strict=True))
-        return Result([sampled.get(row.request_id) for row in rows], size or len(pack.token_ids))
+        times.append(perf_counter())
+        seconds = {part: end - begin for part, (begin, end) in zip(PARTS, pairwise(times), strict=True)}
+        return Result([sampled.get(row.request_id) for row in rows], size or len(pack.token_ids), seconds)
 
     def inputs(self, pack: SuperSequence) -> Inputs:
         """The super sequence as tensors on the device."""

@@ -62,3 +62,5 @@ class Result:
     """one for each row, in order; None where nothing was to be sampled"""
     positions_computed: int
     """positions fed to the model, a captured graph's padding included"""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """how long which part of the step took: "metadata", "forward", "sample" """

@@ -183,7 +183,12 @@ class ScriptedCore(threading.Thread):
     def report(self, outputs: list[Any]) -> Any:
         """What goes out after a step, and after messages that came in."""
         blocks = sum(-(-len(request.prompt_token_ids) // BLOCK) for request in self.running)
-        work = {"steps": self.steps, "forward_passes": self.steps, "rows": sum(self.done.values()), "run_seconds": 0.0}
+        work = {
+            "steps": self.steps,
+            "forward_passes": self.steps,
+            "rows": sum(self.done.values()),
+            "forward_seconds": 0.0,
+        }
         stats = stage.messages.CoreStats(
             running=len(self.running),
             waiting=len(self.waiting),

@@ -46,7 +46,7 @@ def test_times_are_measured_from_arrival_and_from_token_to_token() -> None:
 def test_what_cores_report_is_there_for_each() -> None:
     stats = stage.messages.CoreStats(
         running=3, waiting=2, blocks_free=4, blocks_cached=1, blocks_used=5, prefix_queries=9, prefix_hits=8,
-        preemptions=7, work={"steps": 4, "forward_passes": 4, "rows": 12, "run_seconds": 0.5},
+        preemptions=7, work={"steps": 4, "forward_passes": 4, "rows": 12, "forward_seconds": 0.5},
     )  # fmt: skip
     counted = metrics(stats)
     labels = {"model_name": "a-model", "engine": "0"}
@@ -60,6 +60,26 @@ def test_what_cores_report_is_there_for_each() -> None:
     assert (told["running"], told["queued"], told["passes"], told["row_steps"]) == (3, 2, 4, 12)
     assert told["rows_per_forward"] == 3
     assert told["busy_time"] == 0.25
+
+
+def test_where_the_time_of_a_step_goes() -> None:
+    """The pipe is what the run took beyond its own parts; half of all is the forward pass."""
+    work = {"schedule_seconds": 1.0, "run_seconds": 12.0, "metadata_seconds": 1.0, "forward_seconds": 8.0,
+            "sample_seconds": 2.0, "update_seconds": 1.0, "sockets_seconds": 1.0}  # fmt: skip
+    counted = metrics(stage.messages.CoreStats(work=work))
+    counted.text_seconds = 1.0
+    expected = {
+        "schedule": 1,
+        "metadata": 1,
+        "forward": 8,
+        "sample": 2,
+        "update": 1,
+        "sockets": 1,
+        "pipe": 1,
+        "text": 1,
+    }
+    assert counted.snapshot(102.0)["step_seconds"] == {**expected, "not_forward": 0.5}
+    assert metrics(stage.messages.CoreStats()).snapshot(102.0)["step_seconds"]["not_forward"] == 0
 
 
 def test_when_to_come_back_is_told_by_the_pace_of_the_last_few() -> None:
