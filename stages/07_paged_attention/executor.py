@@ -100,7 +100,8 @@ def load(config: EngineConfig, parts: CoreParts, trace: Tracer) -> Executor:
 def settle_in() -> None:
     """What every process of the engine does first: leave signals to the parent, and end when the parent has ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # or torch's threads spin away the cores that others need
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # or torch's threads spin away the cores that others need;
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # but a step has hundreds of parts: from one to the next they may
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")  # or its compiler keeps processes of its own about
     if parent := multiprocessing.parent_process():
 

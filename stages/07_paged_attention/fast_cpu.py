@@ -31,6 +31,9 @@ FLAGS = [
 """macOS's own compiler has no OpenMP: there, a single thread computes attention"""
 BUILD_SECONDS = 300
 
+TOGETHER = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
+"""what transformers calls layers that multiply the same rows, which is faster with one matrix than with several"""
+
 
 class CppAttention:
     """Attention on a CPU, for any floating type of model and cache; it computes in float32."""
@@ -85,19 +88,42 @@ def library() -> Path:
 
 
 class PackedLinear(torch.nn.Module):
-    """`torch.nn.Linear` over a matrix that oneDNN has laid out for itself, for about `rows` rows."""
+    """Linear layers over the same rows, as one matrix, which oneDNN has laid out for about `rows` of them."""
 
     key: torch.Tensor
 
-    def __init__(self, linear: torch.nn.Linear, rows: int) -> None:
+    def __init__(self, linears: list[torch.nn.Linear], rows: int) -> None:
         super().__init__()
-        self.out_features = linear.out_features
-        weight = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), rows)
-        keep(self, (weight, None if linear.bias is None else linear.bias.detach()))
+        self.sizes = [linear.out_features for linear in linears]
+        self.out_features = sum(self.sizes)
+        weight = torch.cat([linear.weight.detach() for linear in linears])
+        bias = None if linears[0].bias is None else torch.cat([linear.bias.detach() for linear in linears])
+        keep(self, (torch.ops.mkldnn._reorder_linear_weight(weight, rows), bias))
+        self.seen: torch.Tensor | None = None
+        self.parts: tuple[torch.Tensor, ...] = ()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[..., in] -> [..., out]"""
         return OPERATORS.packed_linear(x, self.key, self.out_features)
+
+
+class Part(torch.nn.Module):
+    """One of the linear layers in a `PackedLinear`. The first that is asked computes for all, the last lets go."""
+
+    def __init__(self, whole: PackedLinear, place: int) -> None:
+        super().__init__()
+        self.whole = whole
+        self.place = place
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[..., in] -> [..., its own out]"""
+        whole = self.whole
+        if whole.seen is not x:
+            whole.seen, whole.parts = x, whole(x).split(whole.sizes, dim=-1)
+        part = whole.parts[self.place]
+        if self.place == len(whole.sizes) - 1:
+            whole.seen, whole.parts = None, ()
+        return part
 
 
 def packed_linear(x: torch.Tensor, key: torch.Tensor, out_features: int) -> torch.Tensor:
@@ -115,9 +141,17 @@ def pack_linears(model: Any, rows: int = 16) -> None:
     if not torch.backends.mkldnn.is_available() or not (bfloat16 or model.dtype == torch.float32):
         return
     for parent in list(model.modules()):
-        for name, child in parent.named_children():
-            if type(child) is torch.nn.Linear:
-                setattr(parent, name, PackedLinear(child, rows))
+        linears = {name: child for name, child in parent.named_children() if type(child) is torch.nn.Linear}
+        for names in TOGETHER:
+            group = [linears.get(name) for name in names]
+            if len({(one.in_features, one.bias is None) if one else None for one in group} - {None}) == 1 and all(
+                group
+            ):
+                whole = PackedLinear([linears.pop(name) for name in names], rows)
+                for place, name in enumerate(names):
+                    setattr(parent, name, Part(whole, place))
+        for name, linear in linears.items():
+            setattr(parent, name, PackedLinear([linear], rows))
 
 
 define(

@@ -32,11 +32,38 @@ def test_the_kernel_is_attention(case: Case, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_packed_matrix_multiplies_as_before(dtype: torch.dtype, bias: bool) -> None:
     linear = torch.nn.Linear(48, 80, bias=bias, dtype=dtype)
-    packed = fast.PackedLinear(linear, rows=16)
+    packed = fast.PackedLinear([linear], rows=16)
     for rows in (1, 2, 16, 100):
         x = torch.randn(1, rows, 48, dtype=dtype)
         with torch.inference_mode():
             torch.testing.assert_close(packed(x), linear(x), atol=2e-6 if dtype == torch.float32 else 2e-2, rtol=0)
+
+
+class Layer(torch.nn.Module):
+    """Projections as in a transformer's layer; `k_proj` sees other rows if told to."""
+
+    def __init__(self, bias: bool) -> None:
+        super().__init__()
+        self.q_proj, self.k_proj, self.v_proj = (torch.nn.Linear(48, size, bias=bias) for size in (64, 16, 16))
+        self.dtype = torch.float32
+
+    def forward(self, x: torch.Tensor, others: torch.Tensor) -> list[torch.Tensor]:
+        return [self.v_proj(x), self.k_proj(others), self.q_proj(x), self.v_proj(x)]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("same", [True, False])
+def test_layers_over_the_same_rows_are_one_matrix_and_over_others_still_right(bias: bool, same: bool) -> None:
+    plain = Layer(bias)
+    packed = deepcopy(plain)
+    fast.pack_linears(packed)
+    assert packed.q_proj.whole is packed.v_proj.whole
+    for _ in range(2):
+        x = torch.randn(1, 5, 48)
+        others = x if same else torch.randn(1, 5, 48)
+        with torch.inference_mode():
+            for got, expected in zip(packed(x, others), plain(x, others), strict=True):
+                torch.testing.assert_close(got, expected, atol=2e-6, rtol=0)
 
 
 def test_a_matrix_that_something_else_shares_stays() -> None:
@@ -90,7 +117,7 @@ def test_what_cannot_be_compiled_runs_as_it_is(monkeypatch: pytest.MonkeyPatch, 
 def test_what_was_kept_for_a_module_goes_with_it() -> None:
     gc.collect()
     before = len(compiled._table)
-    linear = fast.PackedLinear(torch.nn.Linear(4, 4), rows=1)
+    linear = fast.PackedLinear([torch.nn.Linear(4, 4)], rows=1)
     assert len(compiled._table) == before + 1
     del linear
     gc.collect()
