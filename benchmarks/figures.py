@@ -2,7 +2,7 @@
 
 `<!-- figures: NAME WORDS -->` and `<!-- /figures -->` enclose what `renderers.py` makes of a result. `python -m
 benchmarks.figures` rewrites every Markdown file and notebook of the repository; `--check` only lists what is stale,
-plots included, and exits 1 if anything is.
+plots included, and exits 1 if anything is. `?NAME` is a dash until what it shows has been measured.
 """
 
 import argparse
@@ -16,11 +16,14 @@ from typing import Any
 
 from .plots import is_stale
 from .renderers import RENDERERS
+from .renderers.registry import NotMeasured
 from .scenarios import SCENARIOS
 from .stamp import RESULTS, ROOT, read_result
 
 OPENING = re.compile(r"<!-- figures: (?!NAME\b)(.+?) -->")
 FIGURE = re.compile(OPENING.pattern + r"(.*?)<!-- /figures -->", re.DOTALL)
+NOT_YET = "-"
+"""what `?NAME` shows until there is a measurement"""
 SKIPPED = {"build", "results", "node_modules", "__pycache__"}
 
 
@@ -37,13 +40,21 @@ def render(text: str, results: Path = RESULTS) -> str:
 
 def _figure(words: list[str], results: Path) -> str:
     name, *arguments = words
+    optional, name = name.startswith("?"), name.removeprefix("?")
     if name not in RENDERERS:
         raise BadMarker(f"no figure {name!r}; there are {', '.join(RENDERERS)}")
     source, renderer = RENDERERS[name]
     try:
         figure = renderer(read_result(source, results), *arguments)
-    except FileNotFoundError:
-        raise BadMarker(f"{name}: there is no {source}.json; `python -m benchmarks {source}` makes it") from None
+    except (FileNotFoundError, NotMeasured) as exc:
+        if not optional:
+            why = (
+                f"there is no {source}.json"
+                if isinstance(exc, FileNotFoundError)
+                else f"{source}.json has no such figure"
+            )
+            raise BadMarker(f"{' '.join(words)}: {why}; `python -m benchmarks {source}` makes it ({exc!r})") from None
+        figure = NOT_YET
     except (LookupError, ValueError, TypeError) as exc:
         raise BadMarker(f"{' '.join(words)}: {source}.json has no such figure ({exc!r})") from exc
     middle = f"\n\n{figure}\n\n" if "\n" in figure else figure

@@ -8,7 +8,7 @@ time-out. Only loopback addresses are spoken to. Time is the event loop's, so te
 import asyncio
 import json
 import random
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
 import httpx
@@ -34,12 +34,16 @@ class Failed(Exception):
 
 
 class Client:
-    """Talks to one server. `path` is its lane: "/basic_generate" answers at once, "/generate_stream" streams."""
+    """Talks to one server. `path` is its lane: "/basic_generate" answers at once; "/generate_stream" and OpenAI's
+    "/v1/completions" stream. `more` is what each body has besides, such as a model's id."""
 
-    def __init__(self, url: str, path: str = "/basic_generate", timeout: float = 60.0) -> None:
+    def __init__(
+        self, url: str, path: str = "/basic_generate", timeout: float = 60.0, more: Mapping[str, Any] | None = None
+    ) -> None:
         if httpx.URL(url).host not in ("127.0.0.1", "localhost", "::1"):
             raise ValueError(f"{url} is not on this machine; the load generator speaks to loopback addresses only")
         self.path = path
+        self.more = dict(more or {})
         self.timeout = timeout
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
         self._http = httpx.AsyncClient(base_url=url, timeout=timeout, limits=limits, trust_env=False)
@@ -55,7 +59,9 @@ class Client:
         clock, pieces, detail = asyncio.get_running_loop().time, [], ""
         try:
             async with asyncio.timeout(self.timeout):
-                text = await (self._stream(prompt, pieces) if "stream" in self.path else self._ask(prompt))
+                text = await (
+                    self._ask(prompt) if self.path.endswith("/basic_generate") else self._stream(prompt, pieces)
+                )
             outcome = OK if prompt.answer in (None, text) else WRONG
             if outcome == WRONG:
                 detail = f"{prompt.text!r} -> {text!r}"
@@ -82,11 +88,18 @@ class Client:
         return response.json()
 
     async def _ask(self, prompt: Prompt) -> str:
-        return (await self.post(self.path, prompt.body()))["generated_text"]
+        return (await self.post(self.path, prompt.body() | self.more))["generated_text"]
+
+    def _streaming_body(self, prompt: Prompt) -> dict[str, Any]:
+        body = prompt.body() | self.more | {"temperature": 0}
+        if self.path.endswith("/v1/completions"):
+            body["max_tokens"] = body.pop("max_new_tokens")
+            body |= {"stream": True, "stream_options": {"include_usage": True}}
+        return body
 
     async def _stream(self, prompt: Prompt, pieces: list[float]) -> str:
         clock, parser, text = asyncio.get_running_loop().time, SseParser(), ""
-        async with self._http.stream("POST", self.path, json=prompt.body() | {"temperature": 0}) as response:
+        async with self._http.stream("POST", self.path, json=self._streaming_body(prompt)) as response:
             if response.status_code != 200:
                 raise Failed(str(response.status_code))
             async for line in response.aiter_lines():
@@ -96,7 +109,9 @@ class Client:
                 if event and event.data == "[DONE]":
                     return text
                 data = json.loads(event.data) if event else {}
-                if piece := data.get("token"):
+                if "error" in data:
+                    raise Failed("stream error")
+                if piece := data.get("token") or "".join(choice["text"] for choice in data.get("choices", ())):
                     pieces.append(clock())
                     text += piece
                 if "usage" in data and (tokens := data["usage"]["completion_tokens"]) != prompt.tokens:

@@ -120,5 +120,5 @@ def server_side(looks: Sequence[tuple[dict[str, Any] | None, dict[str, Any] | No
 
 def _at(counters: Any, path: Sequence[str]) -> float:
     for key in path:
-        counters = counters[key]
+        counters = counters.get(key, 0)  # some servers name a counter only once it has counted
     return counters

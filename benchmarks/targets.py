@@ -4,24 +4,39 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import httpx
 
 from flo.catalog import find_stages
 from flo.servers import running_stage
 
+from .load import Client
+
 ROOT = Path(__file__).resolve().parents[1]
 START_SECONDS = 120.0
+COMPILE_SECONDS = 600.0
+"""for a stage; the last one may compile its model first"""
 ENVIRONMENT = {"OMP_WAIT_POLICY": "passive", "TQDM_DISABLE": "1", "TRANSFORMERS_VERBOSITY": "error"}
 """of every server alike; the first keeps torch's idle threads from spinning, which starves whoever else is running"""
 
 STAGES = ("01", "02", "03")
 """those that serve one model to many people"""
-STREAMING = ("03",)
-"""those that stream as well"""
+ALL_STAGES = (*STAGES, "06", "07")
+"""those that write text; 04 and 05 serve classifiers only"""
+TINY_OPT_ID = "3e0f7b52-9c64-4d18-8a2b-6f5d1c90e706"
+"""what stage 06 calls the model that ships"""
+LANES = {
+    "03": {"03": "/basic_generate", "03_stream": "/generate_stream"},
+    "06": {"06_stream": "/generate_stream"},
+    "07": {"07": "/basic_generate", "07_stream": "/v1/completions"},
+}
+"""routes of those that stream; the other stages and the peers have "/basic_generate" alone"""
 
 
 class ModelMissing(Exception):
@@ -35,11 +50,17 @@ class Target:
     name: str
     url: str
     path: str = "/basic_generate"
+    more: Mapping[str, str] = field(default_factory=dict)
+    """what each request has besides"""
 
     def lanes(self) -> "list[Target]":
-        """The route that all servers have and, as a target of its own ("03_stream"), the one that streams."""
-        streams = self.name in STREAMING
-        return [self, *([Target(f"{self.name}_stream", self.url, "/generate_stream")] if streams else [])]
+        """The route that most servers have and, as a target of its own ("03_stream"), the one that streams."""
+        lanes = LANES.get(self.name, {self.name: self.path})
+        return [replace(self, name=name, path=path) for name, path in lanes.items()]
+
+    def client(self, timeout: float = 60.0) -> Client:
+        """One that asks this target."""
+        return Client(self.url, self.path, timeout, self.more)
 
 
 def model_directory(name: str) -> str:
@@ -58,9 +79,9 @@ def running_peer(peer: str, model: str) -> Iterator[Target]:
     try:
         assert process.stdout
         _, _, url = process.stdout.readline().strip().partition(": ")
-        give_up.cancel()
-        if not url:
+        if not url or not answers(url, process):
             raise RuntimeError(f"{peer} did not start; its error is above")
+        give_up.cancel()
         yield Target(peer, url)
     finally:
         give_up.cancel()
@@ -74,15 +95,33 @@ def running_peer(peer: str, model: str) -> Iterator[Target]:
             process.stdout.close()
 
 
+def answers(url: str, process: "subprocess.Popen[str]") -> bool:
+    """Wait until a peer answers, or has ended."""
+    while process.poll() is None:
+        with suppress(httpx.TransportError):
+            return httpx.get(f"{url}/heartbeat", trust_env=False).is_success
+        time.sleep(0.05)
+    return False
+
+
 @contextmanager
-def running_target(name: str, model: str, *flags: str) -> Iterator[Target]:
-    """Serve a stage ("01"), with flags of its own, or a peer ("ten_line_server") for the length of a `with` block."""
-    if name not in STAGES:
+def running_target(
+    name: str, model: str, *flags: str, env: Mapping[str, str] | None = None, called: str = ""
+) -> Iterator[Target]:
+    """Serve a stage ("01"), with flags of its own, or a peer ("ten_line_server") for the length of a `with` block.
+
+    `called` is what tables call it, if not by its own name.
+    """
+    if not name.isdigit():
         with running_peer(name, model) as target:
             yield target
         return
-    with running_stage(name, "--model", model, *flags, env=ENVIRONMENT) as server:
-        yield Target(name, server.url)
+    many = name == "06"  # models, each asked for by its id
+    more = {"model_id": TINY_OPT_ID} if many else {}
+    flags = flags if many else ("--model", model, *flags)
+    environment = ENVIRONMENT | dict(env or {})
+    with running_stage(name, *flags, env=environment, start_seconds=COMPILE_SECONDS) as server:
+        yield Target(called or name, server.url, more=more)
 
 
 @contextmanager

@@ -30,9 +30,16 @@ def stamped(sheet: Sheet, result: Result) -> str:
     return sheet.markdown(stamp_line(result["stamp"]))
 
 
+class NotMeasured(LookupError):
+    """A result has no cell for what is asked."""
+
+
 def the_cell(result: Result, **which: object) -> dict[str, Any]:
-    """The one cell with these values, compared as words. Raises `ValueError` if there is none."""
-    [cell] = [cell for cell in result["cells"] if all(f"{cell[key]}" == f"{value}" for key, value in which.items())]
+    """The one cell with these values, compared as words. Raises `NotMeasured` if there is none."""
+    cells = [cell for cell in result["cells"] if all(f"{cell[key]}" == f"{value}" for key, value in which.items())]
+    if not cells:
+        raise NotMeasured(" ".join(f"{key} {value}" for key, value in which.items()))
+    [cell] = cells
     return cell
 
 

@@ -1,13 +1,18 @@
 """What can be measured. A new scenario is one more file with a `SCENARIO`, and one more name here."""
 
 from . import (
+    admission,
     batching,
+    budget,
+    cores,
     gil,
+    long_answers,
     max_delay,
     no_cache,
     open_loop,
     pages,
     peers,
+    prefix,
     slots,
     smollm2,
     step_cost,
@@ -17,5 +22,8 @@ from . import (
 )
 from .scenario import Scenario
 
-MODULES = (users, gil, open_loop, slots, no_cache, step_cost, smollm2, batching, max_delay, streams, zipf, pages, peers)
+MODULES = (
+    *(users, gil, open_loop, slots, no_cache, step_cost, smollm2, batching, max_delay, streams, zipf, pages),
+    *(admission, long_answers, budget, prefix, cores, peers),
+)
 SCENARIOS: dict[str, Scenario] = {module.SCENARIO.name: module.SCENARIO for module in MODULES}

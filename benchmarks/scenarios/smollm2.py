@@ -7,7 +7,7 @@ Stage 03 computes every row from its first token at every step, and with a model
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from benchmarks.load import Client, closed_loop
@@ -55,8 +55,9 @@ async def measure(target: Target, users: int, seconds: float) -> dict[str, Any]:
     return {"target": target.name, "users": users, **summary, **server_side([(before, after)])}
 
 
-async def boxed(client: Client, users: int, seconds: float) -> Run:
+async def boxed(client: Client, users: int, seconds: float, prompts: Iterator[Prompt] | None = None) -> Run:
     """A closed loop in which nobody waits past the end of the box; its window lasts until the last answer."""
+    asked = prompts or fixed(PROMPT, TOKENS)
     clock = asyncio.get_running_loop().time
     end = clock() + seconds
 
@@ -64,7 +65,7 @@ async def boxed(client: Client, users: int, seconds: float) -> Run:
         client.timeout = max(0.001, end - clock())
         return await client.send(prompt, scheduled)
 
-    one = await closed_loop(send, fixed(PROMPT, TOKENS), users, ASKING * seconds, MOST_REQUESTS)
+    one = await closed_loop(send, asked, users, ASKING * seconds, MOST_REQUESTS)
     return Run(one.records, one.began, max(record.finished for record in one.records) - one.began)
 
 

