@@ -158,7 +158,9 @@ def _assigned(body: list[ast.stmt]) -> dict[str, ast.expr]:
 
 
 def summary(path: Path) -> str:
-    """The first line of a file's docstring; empty if it has none."""
+    """The first line of a file's docstring, or of what C++ has for one; empty if it has none."""
+    if path.suffix == ".cpp":
+        return path.read_text("utf-8").partition("\n")[0].removeprefix("// ")
     if path.suffix != ".py":
         return ""
     docstring = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
@@ -167,8 +169,14 @@ def summary(path: Path) -> str:
 
 def stage_lines(stage: Stage) -> int:
     """Lines of code of a stage, faults left out."""
-    files = [path for path in stage.path.rglob("*.py") if "faults" not in path.relative_to(stage.path).parts]
-    return sum(code_lines(path.read_text("utf-8")) for path in files)
+    files = [path for path in stage.path.rglob("*.*") if "faults" not in path.relative_to(stage.path).parts]
+    count = {".py": code_lines, ".cpp": cpp_lines}
+    return sum(count[path.suffix](path.read_text("utf-8")) for path in files if path.suffix in count)
+
+
+def cpp_lines(source: str) -> int:
+    """The same of C++: lines that are neither blank nor a comment."""
+    return sum(bool(line.strip()) and not line.lstrip().startswith("//") for line in source.splitlines())
 
 
 def code_lines(source: str) -> int:

@@ -1,5 +1,6 @@
-// 07.7 for speed: paged attention on a CPU. Keys and values are read where they lie, in the order of the block table, and
-// scores never leave the core's own cache. attention.py says the same in PyTorch; read that one first.
+// 07.7, for speed: paged attention on a CPU, which reads keys and values where they lie. A reader may skip this file.
+//
+// In the order of the block table, and scores never leave the core's own cache. attention.py says the same in PyTorch.
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from flo.catalog import check_fault, code_lines, find_faults, find_stage, find_stages, stage_lines
+from flo.catalog import check_fault, code_lines, find_faults, find_stage, find_stages, stage_lines, summary
 from flo.errors import StageFailed, Unknown
 from flo.visits import VISITS
 
@@ -81,6 +81,14 @@ MORE = 1
 
 def test_faults_do_not_count_as_code(stages: Path) -> None:
     assert stage_lines(find_stage("01", stages)) == 3
+
+
+def test_cpp_counts_as_code_and_introduces_itself(stages: Path) -> None:
+    stage = find_stage("01", stages)
+    kernel = stage.path / "kernel.cpp"
+    kernel.write_text("// 01: what it is.\n// More.\n\nint one() {\n  return 1;  // counts\n}\n")
+    assert summary(kernel) == "01: what it is."
+    assert stage_lines(stage) == 3 + 3
 
 
 def test_a_failed_stage_is_told_in_one_line_unless_there_is_a_traceback() -> None:
