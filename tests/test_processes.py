@@ -56,6 +56,17 @@ def test_a_signal_while_the_model_is_loading_ends_it_all(stage: str, name: str) 
         assert server.stderr and "Traceback" not in server.stderr.read()
 
 
+@pytest.mark.parametrize("name", SIGNALS)
+def test_a_signal_while_a_core_is_loading_ends_the_server(name: str) -> None:
+    """Of stage 07, whose scripted cores are no processes."""
+    [stage] = set(ONE_MODEL) - set(SCRIPTED)
+    with Gate() as gate, started(scripted_stage(stage, "--device", f"hold {gate.port}")) as server:
+        gate.wait()
+        os.kill(server.pid, getattr(signal, name))
+        assert server.wait(SECONDS) == 0
+        assert server.stderr and "Traceback" not in server.stderr.read()
+
+
 def ask_and_hold(url: str, gate: Gate, pool: ThreadPoolExecutor, stage: str) -> "Future[httpx.Response]":
     """Have a request in a pass that lasts until the gate opens; the streaming route where there is one."""
     path, more = ROUTES.get(stage[:2], ("basic_generate", {}))

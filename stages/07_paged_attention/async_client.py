@@ -64,7 +64,8 @@ class AsyncClient:
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(target=self._run, args=(self._loop,), name="async client", daemon=True)
             self._thread.start()
-        self._settled.wait()
+        while not self._settled.wait(0.5):
+            pass  # a wait without end could sleep through a signal that another thread has taken
         if self.failure:
             raise EngineDead(self.failure)
 
