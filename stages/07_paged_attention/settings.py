@@ -40,6 +40,6 @@ def find_model(name: str) -> str:
         raise ValueError(f"--model {name}: there is no config.json in it, so it is no Hugging Face model")
     if name.count("/") == 1 and not name.startswith((".", "/", "~")) and name[-1] != "/":
         return name
-    here = sorted(path.parent.name for path in MODELS.glob("[!.]*/config.json"))
+    here = sorted(path.parent.name for path in MODELS.glob("[!.]*/generation_config.json"))  # those that write text
     hint = "; `flo fetch smollm2` gets it" if name == "smollm2" else ""
     raise ValueError(f"--model {name}: no directory, no hub id, and none of {', '.join(here) or 'no models'}{hint}")
