@@ -99,6 +99,9 @@ def compile_layers(model: Any) -> Callable[[], None]:
     between layers, and looking would take as long as a layer's small operations do: the guards are dropped. So each
     model has code of its own, for which no other's can be taken.
     """
+    if hasattr(model, "compiled"):  # for another worker
+        return lambda: None
+    model.compiled = True
     kinds, now = model._no_split_modules or (), Now()
     layers = [module for module in model.modules() if type(module).__name__ in kinds]
     for module in model.modules():
@@ -115,6 +118,7 @@ def compile_layers(model: Any) -> Callable[[], None]:
         layer.forward = MethodType(compiled[type(layer)], layer)
 
     def undo() -> None:
+        del model.compiled
         hook.remove()
         model.set_attn_implementation(attention.NAME)
         for layer in layers:

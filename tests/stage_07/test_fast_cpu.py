@@ -104,6 +104,13 @@ def test_models_of_a_kind_do_not_share_what_was_compiled() -> None:
         assert outcomes(one, eager=True) == outcomes(one, eager=False)
 
 
+def test_a_second_worker_takes_what_was_compiled_for_the_first() -> None:
+    one, settings = deepcopy(model("llama")), stage.config.EngineConfig(model="", num_gpu_blocks_override=4)
+    row = stage.step.Row("A", list(range(20, 37)), 0, [1, 2], True, 0, stage.messages.SamplingParams(max_tokens=1))
+    answers = [stage.worker.Worker(one, settings).execute([row]).outcomes for _ in range(2)]
+    assert answers[0] == answers[1]
+
+
 def test_what_cannot_be_compiled_runs_as_it_is(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture) -> None:
     def fails(*_: Any, **__: Any) -> Any:
         raise RuntimeError("no such luck\nand more")
