@@ -109,13 +109,12 @@ $(VLLM_DONE): constraints-vllm.txt | $(DONE)
 	  exit 1; }
 	@echo "Set up."
 
-# LLAVA_BUILD is for images.
 $(LLAMA_DONE): constraints-llama.txt | $(DONE)
 	@echo "Setting up .venv-llama, once: llama.cpp is compiled, which takes two cores about eight minutes ..."
 	@rm -f $@
 	@$(BIN)/python -m venv --clear .venv-llama
-	@{ CMAKE_ARGS=-DLLAVA_BUILD=OFF .venv-llama/bin/python -m pip install --progress-bar off -c constraints-llama.txt \
-	  llama-cpp-python && touch $@; } | $(PROGRESS)
+	@{ .venv-llama/bin/python -m pip install --progress-bar off -c constraints-llama.txt llama-cpp-python && \
+	  touch $@; } | $(PROGRESS)
 	@test -f $@ || { \
 	  echo "pip could not install llama-cpp-python; its error is above." >&2; \
 	  echo "It is compiled here, which needs a C and a C++ compiler (Debian, Ubuntu: apt install build-essential;" >&2; \
