@@ -3,7 +3,6 @@
 import asyncio
 import ctypes.util
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -17,7 +16,7 @@ import httpx
 
 from benchmarks.sse import SseParser
 
-from .running import START_SECONDS, THREADS, Engine, EngineFailed, Popen, last_words, started
+from .running import START_SECONDS, THREADS, Engine, EngineFailed, Popen, last_words, signal_group, started
 from .workload import Answer, Job
 
 NAME = "smollm2"
@@ -91,11 +90,11 @@ def vllm(python: Path, model: str | Path, dtype: str) -> Iterator[Engine]:
         await_health(url, process, log)
 
         def run(job: Job, seconds: float) -> Answer:
-            os.killpg(process.pid, signal.SIGCONT)
+            signal_group(process, signal.SIGCONT)
             try:
                 return over_http(url)(job, seconds)
             finally:
-                os.killpg(process.pid, signal.SIGSTOP)  # it polls for work, at the expense of whoever is measured
+                signal_group(process, signal.SIGSTOP)  # it polls for work, at the expense of whoever is measured
 
         yield run
 

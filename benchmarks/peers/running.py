@@ -47,17 +47,21 @@ def started(command: Sequence[str], environment: dict[str, str], **pipes: Any) -
         try:
             yield process, log
         finally:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGCONT)
+            signal_group(process, signal.SIGCONT)
             process.terminate()
             with suppress(subprocess.TimeoutExpired):
                 process.wait(STOP_SECONDS)
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
+            signal_group(process, signal.SIGKILL)
             process.wait(STOP_SECONDS)
             for pipe in filter(None, (process.stdin, process.stdout)):
                 with suppress(BrokenPipeError):
                     pipe.close()
+
+
+def signal_group(process: Popen, what: signal.Signals) -> None:
+    """To a process and its children, as far as they live."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, what)
 
 
 @contextmanager
