@@ -47,7 +47,8 @@ def run(seconds: float, tell: Callable[[str], object]) -> Result:
     need_environments()
     tokenizer = Tokenizer.from_file(str(MODEL / "tokenizer.json"))
     glossary: dict[str, str] = json.loads((ROOT / "models" / "glossary.json").read_text(encoding="utf-8"))
-    text = tokenizer.encode(" ".join(chain(*glossary.items()))).ids
+    plain = filter(str.isascii, chain(*glossary.items()))  # no prompt ends within a character
+    text = tokenizer.encode(" ".join(plain)).ids
     jobs = [crowd(text, number) for number in range(1, ROUNDS + 1)]
     tell("asking the reference")
     with child(executable, "reference", MODEL, "float32") as ask:
