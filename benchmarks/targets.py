@@ -120,7 +120,7 @@ def running_target(
     more = {"model_id": TINY_OPT_ID} if many else {}
     flags = flags if many else ("--model", model, *flags)
     environment = ENVIRONMENT | dict(env or {})
-    with running_stage(name, *flags, env=environment, start_seconds=COMPILE_SECONDS) as server:
+    with running_stage(name, *flags, env=environment, start_seconds=COMPILE_SECONDS, quick=False) as server:
         yield Target(called or name, server.url, more=more)
 
 

