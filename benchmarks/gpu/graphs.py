@@ -1,4 +1,7 @@
-"""07.8 CUDA graphs: a replay computes what the eager step computes, in how much of its time and how many launches."""
+"""07.8 CUDA graphs: a replay computes what the eager step computes, in how much of its time and how many launches.
+
+What is recorded are compiled layers, so a third time is theirs without a graph.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -24,35 +27,40 @@ def check(device: str) -> Iterator[Row]:
     real = device == "cuda"
     length, dtype = (LENGTH, torch.bfloat16) if real else (40, torch.float32)
     for family in ("llama", "qwen3"):
-        model = random_model(family, device, dtype, small=not real)
-        blocks = max(BATCHES) * -(-length // 16)
-        runner = Engine(model, num_gpu_blocks_override=blocks, max_num_seqs=max(BATCHES)).runner
+        sizes = {"num_gpu_blocks_override": max(BATCHES) * -(-length // 16), "max_num_seqs": max(BATCHES)}
+        runner, plain = (
+            Engine(random_model(family, device, dtype, small=not real), graphs, **sizes).runner
+            for graphs in (True, False)
+        )
         if not runner.graphs.replays:
             yield Row("07 graphs", family, "nothing was recorded; the warning above says why", passed=False)
             continue
-        for cache in runner.caches:
-            cache.normal_()
+        for cache, same in zip(runner.caches, plain.caches, strict=True):
+            same.copy_(cache.normal_())
         for batch in BATCHES:
-            yield measure(f"{family}, {batch} rows", runner, decode_rows(batch, length, runner.block_size), device)
+            rows = decode_rows(batch, length, runner.block_size)
+            yield measure(f"{family}, {batch} rows", runner, plain, rows, device)
 
 
-def measure(subject: str, runner: Any, rows: list[Any], device: str) -> Row:
+def measure(subject: str, runner: Any, plain: Any, rows: list[Any], device: str) -> Row:
     """One batch size: the forward pass alone, and with all that a step has around it."""
     pack = runner.super_sequence.pack(rows, runner.block_size)
-    size, inputs = runner.graphs.size_for(pack), runner.inputs(pack)
+    size, inputs, plain_inputs = runner.graphs.size_for(pack), runner.inputs(pack), plain.inputs(pack)
 
     def forward() -> torch.Tensor:
-        return runner.forward(inputs)
+        return plain.forward(plain_inputs)
 
     replay = runner.graphs.replays[size]
     off = difference(runner.graphs.replay(pack, size), forward())
     eager, replayed = (seconds(work, device, ROUNDS) for work in (forward, replay))
+    compiled = seconds(lambda: runner.forward(inputs), device, ROUNDS)
     whole = wall_seconds(lambda: runner.execute(rows), device, ROUNDS)
     many, few = (launches(work, device) for work in (forward, replay))
     told = (
         f"{replayed * 1e3:.2f} ms against {eager * 1e3:.2f} eager, {eager / replayed:.1f} times;"
+        f" compiled without a graph {compiled * 1e3:.2f} ms;"
         f" {few} launches against {many}; a step with all around it {whole * 1e3:.2f} ms"
     )
     figures = {"eager_seconds": eager, "replay_seconds": replayed, "step_seconds": whole, "off": off}
-    figures |= {"eager_launches": many, "replay_launches": few}
+    figures |= {"eager_launches": many, "replay_launches": few, "compiled_seconds": compiled}
     return Row("07 graphs", subject, told, off <= TOLERANCE, figures)
