@@ -1,7 +1,7 @@
-"""Figures of what stage 07 gains: admission, long_answers, budget, prefix, cores."""
+"""Figures of stage 07, what it gains and where its time goes (six scenarios)."""
 
-from benchmarks.scenarios import admission, budget, cores, long_answers, prefix
-from benchmarks.sheet import times
+from benchmarks.scenarios import admission, budget, cores, long_answers, prefix, step_parts
+from benchmarks.sheet import ms, times
 
 from .registry import Result, figure, stamped, the_cell
 
@@ -65,3 +65,21 @@ def cores_table(result: Result) -> str:
 def cores_ratio(result: Result) -> str:
     """Two cores' tokens per second, in times of one core's."""
     return f"{cores.ratio(result):.2f} times"
+
+
+@figure("step_parts")
+def step_parts_table(result: Result) -> str:
+    """What a decode step takes, and its parts."""
+    return stamped(step_parts.table(result), result)
+
+
+@figure("step_parts")
+def step_parts_value(result: Result, dtype: str, rows: str, part: str) -> str:
+    """What a part takes: `step_parts_value bfloat16 16 matrices`, or `step`, `forward`, `attention`."""
+    return ms(the_cell(result, dtype=dtype, rows=rows)[part])
+
+
+@figure("step_parts")
+def step_parts_outside(result: Result, dtype: str, rows: str) -> str:
+    """The share of the time under load that is not the forward pass: `step_parts_outside bfloat16 16`."""
+    return f"{1 - the_cell(result, dtype=dtype, rows=rows)['outside']['forward']:.1%}"

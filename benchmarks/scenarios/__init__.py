@@ -16,6 +16,7 @@ from . import (
     slots,
     smollm2,
     step_cost,
+    step_parts,
     streams,
     users,
     zipf,
@@ -24,6 +25,6 @@ from .scenario import Scenario
 
 MODULES = (
     *(users, gil, open_loop, slots, no_cache, step_cost, smollm2, batching, max_delay, streams, zipf, pages),
-    *(admission, long_answers, budget, prefix, cores, peers),
+    *(admission, long_answers, budget, prefix, cores, step_parts, peers),
 )
 SCENARIOS: dict[str, Scenario] = {module.SCENARIO.name: module.SCENARIO for module in MODULES}

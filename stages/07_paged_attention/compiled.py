@@ -109,7 +109,8 @@ def compile_layers(model: Any) -> Callable[[], None]:
             keep(module, (now, module.layer_idx))
     hook = model.register_forward_pre_hook(now, with_kwargs=True)
     model.set_attn_implementation(NAME)
-    options: Any = {"guard_filter_fn": lambda guards: [False] * len(guards), "cpp.threads": 1}
+    # the rest are small operations of a few rows: sharing them out among threads costs more than it saves
+    options: Any = {"guard_filter_fn": lambda guards: [False] * len(guards), "cpp.threads": 1, "size_asserts": False}
     compiled = {
         kind: torch.compile(own(kind.forward), dynamic=True, fullgraph=True, options=options)
         for kind in {type(layer) for layer in layers}

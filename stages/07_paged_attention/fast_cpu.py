@@ -95,7 +95,7 @@ class PackedLinear(torch.nn.Module):
     def __init__(self, linears: list[torch.nn.Linear], rows: int) -> None:
         super().__init__()
         self.sizes = [linear.out_features for linear in linears]
-        self.out_features = sum(self.sizes)
+        self.in_features, self.out_features = linears[0].in_features, sum(self.sizes)
         weight = torch.cat([linear.weight.detach() for linear in linears])
         bias = None if linears[0].bias is None else torch.cat([linear.bias.detach() for linear in linears])
         keep(self, (torch.ops.mkldnn._reorder_linear_weight(weight, rows), bias))

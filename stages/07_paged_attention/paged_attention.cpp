@@ -14,16 +14,18 @@
 namespace {
 
 // One token's `group` query heads over the first `seq_len` tokens of its request, for the KV head that they share.
-// query and output are [group, size]; keys and values point at that head in the first slot of the cache. A SIZE known to
-// the compiler lets it keep a head in registers, which makes the loops over it three times as fast; 0 is any other.
+// query (whose heads are `apart` from each other) and output are [group, size]; keys and values point at that head in the
+// first slot of the cache. A SIZE known to the compiler lets it keep a head in registers, which makes the loops over it
+// three times as fast; 0 is any other.
 template <typename T, int64_t SIZE>
-void attend(const T* query, const T* keys, const T* values, T* output, const int32_t* table, int64_t seq_len,
+void attend(const T* query, int64_t apart, const T* keys, const T* values, T* output, const int32_t* table, int64_t seq_len,
             int64_t group, int64_t any_size, const at::Tensor& cache, float scaling, std::vector<float>& scratch) {
   const int64_t size = SIZE ? SIZE : any_size;
   const int64_t block_size = cache.size(2), block_stride = cache.stride(1), slot_stride = cache.stride(2);
   scratch.assign(group * (2 * size + seq_len), 0.0f);
   float *scaled = scratch.data(), *found = scaled + group * size, *scores = found + group * size;
-  for (int64_t i = 0; i < group * size; i++) scaled[i] = static_cast<float>(query[i]) * scaling;
+  for (int64_t head = 0; head < group; head++)
+    for (int64_t i = 0; i < size; i++) scaled[head * size + i] = static_cast<float>(query[head * apart + i]) * scaling;
 
   for (int64_t at = 0; at < seq_len; at++) {
     const T* key = keys + table[at / block_size] * block_stride + at % block_size * slot_stride;
@@ -53,8 +55,8 @@ void attend(const T* query, const T* keys, const T* values, T* output, const int
 // and seq_lens [R] int32 -> [T, heads, size]. Tokens and KV heads are shared out among torch's threads.
 at::Tensor attention(const at::Tensor& query, const at::Tensor& cache, const at::Tensor& tables,
                      const at::Tensor& query_starts, const at::Tensor& seq_lens, double scaling) {
-  const at::Tensor queries = query.contiguous();
-  at::Tensor output = at::empty_like(queries);
+  const at::Tensor queries = query.stride(2) == 1 ? query : query.contiguous();
+  at::Tensor output = at::empty(queries.sizes(), queries.options());
   const int64_t heads = queries.size(1), size = queries.size(2), kv_heads = cache.size(3), group = heads / kv_heads;
   const auto table = tables.const_data_ptr<int32_t>(), starts = query_starts.const_data_ptr<int32_t>();
   const auto lens = seq_lens.const_data_ptr<int32_t>();
@@ -72,11 +74,11 @@ at::Tensor attention(const at::Tensor& query, const at::Tensor& cache, const at:
     at::parallel_for(0, tokens.size() * kv_heads, 1, [&](int64_t begin, int64_t end) {
       std::vector<float> scratch;
       for (int64_t i = begin; i < end; i++) {
-        const auto [blocks, seq_len] = tokens[i / kv_heads];
-        const int64_t kv_head = i % kv_heads, place = (i / kv_heads * heads + kv_head * group) * size;
+        const int64_t token = i / kv_heads, kv_head = i % kv_heads, first = kv_head * group;
+        const auto [blocks, seq_len] = tokens[token];
         const scalar_t* head = keys + kv_head * cache.stride(3);
-        one(from + place, head, head + cache.stride(0), to + place, blocks, seq_len, group, size, cache,
-            static_cast<float>(scaling), scratch);
+        one(from + token * queries.stride(0) + first * queries.stride(1), queries.stride(1), head, head + cache.stride(0),
+            to + (token * heads + first) * size, blocks, seq_len, group, size, cache, static_cast<float>(scaling), scratch);
       }
     });
   });
@@ -85,15 +87,17 @@ at::Tensor attention(const at::Tensor& query, const at::Tensor& cache, const at:
 
 // key and value [T, KV heads, size] into the cache at slots [T] int64.
 void store(const at::Tensor& key, const at::Tensor& value, at::Tensor cache, const at::Tensor& slots) {
-  const int64_t total = cache.size(1) * cache.size(2), bytes = cache.stride(2) * cache.element_size();
+  const int64_t total = cache.size(1) * cache.size(2), heads = cache.size(3), bytes = cache.element_size();
   const auto slot = slots.const_data_ptr<int64_t>();
   for (int64_t part = 0; part < 2; part++) {
-    const at::Tensor rows = (part ? value : key).contiguous();
+    const at::Tensor given = part ? value : key, rows = given.stride(2) == 1 ? given : given.contiguous();
     const auto from = static_cast<const char*>(rows.const_data_ptr());
-    const auto to = static_cast<char*>(cache.select(0, part).mutable_data_ptr());
+    const auto to = static_cast<char*>(cache.mutable_data_ptr()) + part * cache.stride(0) * bytes;
     for (int64_t token = 0; token < slots.size(0); token++) {
       TORCH_CHECK(0 <= slot[token] && slot[token] < total, "slot ", slot[token], " is not one of ", total);
-      std::memcpy(to + slot[token] * bytes, from + token * bytes, bytes);
+      for (int64_t head = 0; head < heads; head++)
+        std::memcpy(to + (slot[token] * cache.stride(2) + head * cache.stride(3)) * bytes,
+                    from + (token * rows.stride(0) + head * rows.stride(1)) * bytes, cache.size(4) * bytes);
     }
   }
 }

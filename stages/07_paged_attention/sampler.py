@@ -17,10 +17,11 @@ class Sampler:
 
     def __call__(self, logits: torch.Tensor, rows: list[Row]) -> list[Sampled]:
         """One token a row from `logits` [rows, vocabulary]."""
+        logits = logits.float()
         ids = logits.argmax(dim=-1)
         drawn = [place for place, row in enumerate(rows) if row.sampling.temperature > 0]
         if drawn:
-            ids[drawn] = self.draw(logits[drawn].float(), [rows[place] for place in drawn])
+            ids[drawn] = self.draw(logits[drawn], [rows[place] for place in drawn])
         chosen = ids.tolist()
         return [Sampled(*pair) for pair in zip(chosen, self.logprobs(logits, chosen, rows), strict=True)]
 
@@ -56,7 +57,7 @@ class Sampler:
         found: list[Logprobs | None] = [None] * len(rows)
         asked = [place for place, row in enumerate(rows) if row.sampling.logprobs is not None]
         if asked:
-            table = torch.log_softmax(logits[asked].float(), dim=-1)
+            table = torch.log_softmax(logits[asked], dim=-1)
             top = table.topk(min(table.shape[-1], max(rows[place].sampling.logprobs or 0 for place in asked)))
             for place, row, values, ids in zip(asked, table, top.values.tolist(), top.indices.tolist(), strict=True):
                 count = rows[place].sampling.logprobs

@@ -17,6 +17,7 @@ from benchmarks.scenarios import (
     prefix,
     slots,
     step_cost,
+    step_parts,
     streams,
     users,
     zipf,
@@ -63,6 +64,16 @@ def open_loop_result() -> dict[str, Any]:
         assert len(load["full_by_length"]) == len(LENGTHS)
         cells.append({"target": target, "quantiles": steps, **waits, **load})
     return {"stamp": STAMP, "load": open_loop.LOAD, "rate": 12.0, "cells": cells}
+
+
+def step_parts_result() -> dict[str, Any]:
+    times = {"step": 0.03, "forward": 0.029, "matrices": 0.02, "attention": 0.004}
+    cells = [
+        {"dtype": dtype, "rows": rows, **times, "outside": {"schedule": 0.05, "forward": 0.95}}
+        for dtype in step_parts.DTYPES
+        for rows in step_parts.ROWS
+    ]
+    return {"stamp": STAMP, "cells": cells}
 
 
 def step_cost_result() -> dict[str, Any]:
@@ -194,6 +205,7 @@ RESULTS = {
     "open_loop": open_loop_result,
     "smollm2": users_result,
     "step_cost": step_cost_result,
+    "step_parts": step_parts_result,
     "no_cache": no_cache_result,
     "slots": slots_result,
     "pages": pages_result,

@@ -46,6 +46,8 @@ def every_result(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("open_loop_value 02 capacity", "20.0"),
         ("open_loop_value 02 load", "60%"),
         ("step_cost_value tiny-opt 16", "19.0 ms"),
+        ("step_parts_value bfloat16 16 matrices", "20.0 ms"),
+        ("step_parts_outside bfloat16 16", "5.0%"),
         ("step_cost_ratio tiny-opt 16", "4.8 times"),
         ("step_cost_one_more tiny-opt", "1.0 ms"),
         ("no_cache_value 512 attended", "131,328"),
