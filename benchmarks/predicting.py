@@ -6,7 +6,7 @@ The counterpart of `Client.send` for the stages with many models; loops, records
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -33,9 +33,16 @@ def questions(model: str) -> Iterator[Any]:
     return itertools.cycle(asked)
 
 
+def first_label(answer: Any) -> str:
+    """The likeliest label of the first input, as stages answer."""
+    return answer["predictions"][0]["label"]
+
+
 @asynccontextmanager
-async def predicting(url: str) -> AsyncIterator[tuple[Send, httpx.AsyncClient]]:
-    """What sends a question to `/predict` and records what came back; and the HTTP client, for `/stats`."""
+async def predicting(
+    url: str, path: str = "/predict", label: Callable[[Any], str] = first_label
+) -> AsyncIterator[tuple[Send, httpx.AsyncClient]]:
+    """What sends a question to `path` and judges the `label` of the answer; and the HTTP client, for `/stats`."""
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
     async with httpx.AsyncClient(base_url=url, timeout=60, limits=limits, trust_env=False) as http:
 
@@ -43,11 +50,11 @@ async def predicting(url: str) -> AsyncIterator[tuple[Send, httpx.AsyncClient]]:
             clock, detail = asyncio.get_running_loop().time, ""
             try:
                 headers = {"content-type": "application/json"}
-                answer = await http.post("/predict", content=question.body, headers=headers)
+                answer = await http.post(path, content=question.body, headers=headers)
                 outcome = OK if answer.status_code == 200 else str(answer.status_code)
                 if outcome == OK:
-                    label = json.loads(answer.content)["predictions"][0]["label"]
-                    outcome, detail = (OK, "") if label == question.label else (WRONG, f"{question.label} -> {label}")
+                    told = label(json.loads(answer.content))
+                    outcome, detail = (OK, "") if told == question.label else (WRONG, f"{question.label} -> {told}")
             except httpx.TimeoutException:
                 outcome = "timeout"
             except httpx.TransportError:

@@ -7,6 +7,7 @@ requirements clash with ours; the backend needs numpy 1, which gets a folder of 
 import os
 import platform
 import shutil
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -121,6 +122,12 @@ def running_triton(
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, 9)
             process.wait(STOP_SECONDS)
+
+
+def free_port() -> int:
+    """A port that nobody has at this moment; unlike a stage, Triton cannot be told to find one itself."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return listener.getsockname()[1]
 
 
 def serve_triton(port: int) -> None:

@@ -1,6 +1,6 @@
-"""Figures of the stages with many models: batching, max_delay, streams, zipf."""
+"""Figures of the stages with many models: batching, max_delay, triton_batcher, streams, zipf."""
 
-from benchmarks.scenarios import batching, max_delay, streams, zipf
+from benchmarks.scenarios import batching, max_delay, streams, triton_batcher, zipf
 from benchmarks.sheet import ms, times
 
 from .registry import Result, at, figure, stamped, the_cell
@@ -29,6 +29,19 @@ def max_delay_table(result: Result, *rates: str) -> str:
 def max_delay_value(result: Result, rate: str, delay: str, *path: str) -> str:
     """One value of a cell: `max_delay_value 150 5 latency p99`."""
     value = at(the_cell(result, rate=rate, delay=delay), path)
+    return ms(value) if "latency" in path else f"{value:.1f}"
+
+
+@figure("triton_batcher")
+def triton_batcher_table(result: Result, *rates: str) -> str:
+    """Latency and rows a pass of both batchers for each delay, at all rates of arrivals or at those named."""
+    return stamped(triton_batcher.table(result, *rates), result)
+
+
+@figure("triton_batcher")
+def triton_batcher_value(result: Result, target: str, rate: str, delay: str, *path: str) -> str:
+    """One value of a cell: `triton_batcher_value Triton 200 5 latency p99`; a delay may be "off"."""
+    value = at(the_cell(result, target=target, rate=rate, delay=delay), path)
     return ms(value) if "latency" in path else f"{value:.1f}"
 
 

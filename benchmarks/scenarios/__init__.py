@@ -18,6 +18,7 @@ from . import (
     step_cost,
     step_parts,
     streams,
+    triton_batcher,
     users,
     zipf,
 )
@@ -25,6 +26,6 @@ from .scenario import Scenario
 
 MODULES = (
     *(users, gil, open_loop, slots, no_cache, step_cost, smollm2, batching, max_delay, streams, zipf, pages),
-    *(admission, long_answers, budget, prefix, cores, step_parts, peers),
+    *(triton_batcher, admission, long_answers, budget, prefix, cores, step_parts, peers),
 )
 SCENARIOS: dict[str, Scenario] = {module.SCENARIO.name: module.SCENARIO for module in MODULES}

@@ -19,6 +19,7 @@ from benchmarks.scenarios import (
     step_cost,
     step_parts,
     streams,
+    triton_batcher,
     users,
     zipf,
 )
@@ -113,6 +114,16 @@ def max_delay_result() -> dict[str, Any]:
     return {"stamp": STAMP, "cells": cells}
 
 
+def triton_batcher_result() -> dict[str, Any]:
+    cell = {"completed": 9, "errors": {}, "latency": SPREAD, "requests_per_second": 40.0}
+    cells = [
+        {"target": target, "delay": delay, "rate": rate, "rows_per_forward": 1.0 if delay == "off" else 2.5, **cell}
+        for target, delay in triton_batcher.WAYS
+        for rate in triton_batcher.RATES
+    ]
+    return {"stamp": STAMP, "cells": cells}
+
+
 def pages_result() -> dict[str, Any]:
     cells = [pages.measure(way, 60, 20) for way in pages.WAYS]
     for cell in cells:
@@ -198,6 +209,7 @@ RESULTS = {
     "cores": cores_result,
     "batching": batching_result,
     "max_delay": max_delay_result,
+    "triton_batcher": triton_batcher_result,
     "streams": streams_result,
     "zipf": zipf_result,
     "users": users_result,

@@ -35,6 +35,8 @@ def every_result(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("batching_ratio 05 04 32", "3.0 times"),
         ("max_delay_value 150 5 latency p99", "2.00 s"),
         ("max_delay_value 150 5 rows_per_forward", "2.5"),
+        ("triton_batcher_value 05 200 20 latency p99", "2.00 s"),
+        ("triton_batcher_value Triton 200 off rows_per_forward", "1.0"),
         ("streams_value 03 4", "4.0 ms"),
         ("streams_growth 03", "4.0 times"),
         ("streams_growth 06", "1.0 times"),

@@ -6,7 +6,7 @@ import random
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -81,17 +81,38 @@ def test_iris() -> None:
     assert share(np.asarray(scores).argmax(axis=1), labels) >= 0.95
 
 
-def test_wine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The arithmetic of Triton's model; under a real Triton it runs in `tests/stage_04`."""
-    monkeypatch.setitem(sys.modules, "triton_python_backend_utils", ModuleType("triton_python_backend_utils"))
+@pytest.fixture
+def wine(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Triton's model on a stand-in for Triton: a request is its rows, a response its scores."""
+    backend = SimpleNamespace(
+        get_input_tensor_by_name=lambda request, name: SimpleNamespace(as_numpy=lambda: request),
+        Tensor=lambda name, scores: scores,
+        InferenceResponse=lambda tensors: tensors[0],
+    )
+    monkeypatch.setitem(sys.modules, "triton_python_backend_utils", backend)
     spec = importlib.util.spec_from_file_location("wine_model", MODELS / "triton" / "wine" / "1" / "model.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     model = module.TritonPythonModel()
     model.initialize({})
+    return model
+
+
+def test_wine(wine: Any) -> None:
+    """The arithmetic of Triton's model; under a real Triton it runs in `tests/stage_04`."""
     inputs, labels = held_out("triton/wine")
-    assert share(model.scores(inputs).argmax(axis=1), labels) >= 0.95
+    assert share(wine.scores(inputs).argmax(axis=1), labels) >= 0.95
+
+
+def test_requests_that_share_a_pass_each_get_their_own_rows(wine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs, passes, scores = held_out("triton/wine")[0][:6].astype(np.float32), [], wine.scores
+    alone = [scores(inputs[:1]), scores(inputs[1:4]), scores(inputs[4:])]
+    monkeypatch.setattr(wine, "scores", lambda rows: passes.append(len(rows)) or scores(rows))
+    together = wine.execute([inputs[:1], inputs[1:4], inputs[4:]])
+    assert passes == [6]
+    for one, other in zip(together, alone, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
 
 
 def test_every_model_is_in_the_registry_and_small() -> None:

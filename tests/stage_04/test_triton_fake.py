@@ -1,5 +1,6 @@
 """The Triton worker against a fake, for what a real server cannot be made to show on demand."""
 
+import ssl
 from typing import Any
 
 import pytest
@@ -40,6 +41,18 @@ def test_rows_go_in_one_request_and_labels_come_back() -> None:
         rows = [worker.prepare({"features": [1, 2.5]}) for _ in range(3)]
         assert worker.predict(rows) == [stage.worker.Prediction("red", 0.75)] * 3
         assert fake.rows == [[3, 2]]
+
+
+def test_a_pass_does_not_read_the_certificates_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_again(*_: object, **__: object) -> None:
+        raise AssertionError("certificates were read for a single pass")
+
+    with fake_triton() as fake:
+        worker = worker_for(stage.parts.Parts(), fake)
+        worker.load()
+        monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", read_again)
+        worker.predict([worker.prepare({"features": [1, 2.5]})])
+        assert fake.rows == [[1, 2]]
 
 
 @pytest.mark.parametrize(

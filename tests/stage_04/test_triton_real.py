@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,14 +22,9 @@ MODELS = Path(__file__).resolve().parents[2] / "models"
 pytestmark = [pytest.mark.triton, pytest.mark.timeout(240)]
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
-
-
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    port = free_port()
+    port = triton.free_port()
     with triton.running_triton(port=port):
         yield f"http://127.0.0.1:{port}"
 
@@ -91,7 +85,7 @@ def test_it_takes_its_turn_in_the_slots(url: str) -> None:
 
 
 def test_a_server_killed_in_the_middle_is_a_502_and_the_worker_is_discarded() -> None:
-    port, script = free_port(), Script()
+    port, script = triton.free_port(), Script()
 
     async def main() -> None:
         residency = make_residency(stage.parts.Parts(), script)
