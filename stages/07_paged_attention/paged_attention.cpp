@@ -68,7 +68,8 @@ at::Tensor attention(const at::Tensor& query, const at::Tensor& cache, const at:
   AT_DISPATCH_FLOATING_TYPES_AND2(at::kBFloat16, at::kHalf, queries.scalar_type(), "paged_attention", [&] {
     const auto from = queries.const_data_ptr<scalar_t>(), keys = cache.const_data_ptr<scalar_t>();
     const auto to = output.mutable_data_ptr<scalar_t>();
-    const auto one = size == 64    ? attend<scalar_t, 64>
+    const auto one = size == 32    ? attend<scalar_t, 32>
+                     : size == 64  ? attend<scalar_t, 64>
                      : size == 128 ? attend<scalar_t, 128>
                                    : attend<scalar_t, 0>;
     at::parallel_for(0, tokens.size() * kv_heads, 1, [&](int64_t begin, int64_t end) {
