@@ -13,51 +13,78 @@
 
 namespace {
 
-// One token's `group` query heads over the first `seq_len` tokens of its request, for the KV head that they share.
-// query (whose heads are `apart` from each other) and output are [group, size]; keys and values point at that head in the
-// first slot of the cache. A SIZE known to the compiler lets it keep a head in registers, which makes the loops over it
-// three times as fast; 0 is any other.
+constexpr int64_t AHEAD = 16;  // tokens: blocks lie anywhere, so memory has to be told in time what comes next
+constexpr int64_t WIDEST = 512;  // head
+
+// Some neighboring KV heads of a request: its block table, and where those heads are in the first slot of the cache.
+template <typename T>
+struct Known {
+  const T *keys, *values;
+  const int32_t* table;
+  int64_t seq_len, kv_heads, block_size, block_stride, slot_stride, head_stride;
+
+  const T* at(const T* first, int64_t position) const {
+    return first + table[position / block_size] * block_stride + position % block_size * slot_stride;
+  }
+  const T* at_and_ahead(const T* first, int64_t position) const {
+    if (position + AHEAD < seq_len) {
+      const T* next = at(first, position + AHEAD);
+      for (int64_t i = 0; i < kv_heads * head_stride; i += 64 / sizeof(T)) __builtin_prefetch(next + i);
+    }
+    return at(first, position);
+  }
+};
+
+// One token's query heads, `group` for each KV head and `apart` from each other, over what is known -> output [heads, size].
+// A SIZE that the compiler knows lets it keep a head in registers, which makes the loops over it three times as fast.
 template <typename T, int64_t SIZE>
-void attend(const T* query, int64_t apart, const T* keys, const T* values, T* output, const int32_t* table, int64_t seq_len,
-            int64_t group, int64_t any_size, const at::Tensor& cache, float scaling, std::vector<float>& scratch) {
-  const int64_t size = SIZE ? SIZE : any_size;
-  const int64_t block_size = cache.size(2), block_stride = cache.stride(1), slot_stride = cache.stride(2);
-  scratch.assign(group * (2 * size + seq_len), 0.0f);
-  float *scaled = scratch.data(), *found = scaled + group * size, *scores = found + group * size;
-  for (int64_t head = 0; head < group; head++)
+void attend(const T* query, int64_t apart, const Known<T> known, T* output, int64_t group, int64_t any_size,
+            float scaling, std::vector<float>& scratch) {
+  const int64_t size = SIZE ? SIZE : any_size, heads = known.kv_heads * group, seq_len = known.seq_len;
+  scratch.assign(heads * (2 * size + seq_len), 0.0f);
+  float *scaled = scratch.data(), *found = scaled + heads * size, *scores = found + heads * size;
+  float wide[SIZE ? SIZE : WIDEST];  // a key, and then a value
+  for (int64_t head = 0; head < heads; head++)
     for (int64_t i = 0; i < size; i++) scaled[head * size + i] = static_cast<float>(query[head * apart + i]) * scaling;
 
   for (int64_t at = 0; at < seq_len; at++) {
-    const T* key = keys + table[at / block_size] * block_stride + at % block_size * slot_stride;
-    for (int64_t head = 0; head < group; head++) {
-      float score = 0;
-      for (int64_t i = 0; i < size; i++) score += scaled[head * size + i] * static_cast<float>(key[i]);
-      scores[head * seq_len + at] = score;
+    const T* key = known.at_and_ahead(known.keys, at);
+    for (int64_t kv_head = 0; kv_head < known.kv_heads; kv_head++) {
+      for (int64_t i = 0; i < size; i++) wide[i] = static_cast<float>(key[kv_head * known.head_stride + i]);
+      for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++) {
+        float score = 0;
+        for (int64_t i = 0; i < size; i++) score += scaled[head * size + i] * wide[i];
+        scores[head * seq_len + at] = score;
+      }
     }
   }
-  for (int64_t head = 0; head < group; head++) {
+  for (int64_t head = 0; head < heads; head++) {
     float *row = scores + head * seq_len, best = *std::max_element(row, row + seq_len), total = 0;
     for (int64_t at = 0; at < seq_len; at++) row[at] = std::exp(row[at] - best);
     for (int64_t at = 0; at < seq_len; at++) total += row[at];
     for (int64_t at = 0; at < seq_len; at++) row[at] /= total;
   }
   for (int64_t at = 0; at < seq_len; at++) {
-    const T* value = values + table[at / block_size] * block_stride + at % block_size * slot_stride;
-    for (int64_t head = 0; head < group; head++) {
-      const float weight = scores[head * seq_len + at];
-      for (int64_t i = 0; i < size; i++) found[head * size + i] += weight * static_cast<float>(value[i]);
+    const T* value = known.at_and_ahead(known.values, at);
+    for (int64_t kv_head = 0; kv_head < known.kv_heads; kv_head++) {
+      for (int64_t i = 0; i < size; i++) wide[i] = static_cast<float>(value[kv_head * known.head_stride + i]);
+      for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++) {
+        const float weight = scores[head * seq_len + at];
+        for (int64_t i = 0; i < size; i++) found[head * size + i] += weight * wide[i];
+      }
     }
   }
-  for (int64_t i = 0; i < group * size; i++) output[i] = static_cast<T>(found[i]);
+  for (int64_t i = 0; i < heads * size; i++) output[i] = static_cast<T>(found[i]);
 }
 
 // query [T, heads, size], cache [2, blocks, block_size, KV heads, size], tables [R, widest] int32, query_starts [R + 1]
-// and seq_lens [R] int32 -> [T, heads, size]. Tokens and KV heads are shared out among torch's threads.
+// and seq_lens [R] int32 -> [T, heads, size]. Tokens, or KV heads where those are few, are shared out among threads.
 at::Tensor attention(const at::Tensor& query, const at::Tensor& cache, const at::Tensor& tables,
                      const at::Tensor& query_starts, const at::Tensor& seq_lens, double scaling) {
   const at::Tensor queries = query.stride(2) == 1 ? query : query.contiguous();
   at::Tensor output = at::empty(queries.sizes(), queries.options());
   const int64_t heads = queries.size(1), size = queries.size(2), kv_heads = cache.size(3), group = heads / kv_heads;
+  TORCH_CHECK(size <= WIDEST, "heads of ", size, " are wider than ", WIDEST);
   const auto table = tables.const_data_ptr<int32_t>(), starts = query_starts.const_data_ptr<int32_t>();
   const auto lens = seq_lens.const_data_ptr<int32_t>();
   std::vector<std::pair<const int32_t*, int64_t>> tokens;  // of each: its block table, and how many it attends to
@@ -72,14 +99,17 @@ at::Tensor attention(const at::Tensor& query, const at::Tensor& cache, const at:
                      : size == 64  ? attend<scalar_t, 64>
                      : size == 128 ? attend<scalar_t, 128>
                                    : attend<scalar_t, 0>;
-    at::parallel_for(0, tokens.size() * kv_heads, 1, [&](int64_t begin, int64_t end) {
+    const int64_t parts = tokens.size() < 4 ? kv_heads : 1, together = kv_heads / parts;
+    at::parallel_for(0, tokens.size() * parts, 1, [&](int64_t begin, int64_t end) {
       std::vector<float> scratch;
       for (int64_t i = begin; i < end; i++) {
-        const int64_t token = i / kv_heads, kv_head = i % kv_heads, first = kv_head * group;
+        const int64_t token = i / parts, kv_head = i % parts * together, head = kv_head * group;
         const auto [blocks, seq_len] = tokens[token];
-        const scalar_t* head = keys + kv_head * cache.stride(3);
-        one(from + token * queries.stride(0) + first * queries.stride(1), queries.stride(1), head, head + cache.stride(0),
-            to + (token * heads + first) * size, blocks, seq_len, group, size, cache, static_cast<float>(scaling), scratch);
+        const scalar_t* first = keys + kv_head * cache.stride(3);
+        const Known<scalar_t> known{first, first + cache.stride(0), blocks, seq_len, together, cache.size(2),
+                                    cache.stride(1), cache.stride(2), cache.stride(3)};
+        one(from + token * queries.stride(0) + head * queries.stride(1), queries.stride(1), known,
+            to + (token * heads + head) * size, group, size, static_cast<float>(scaling), scratch);
       }
     });
   });
