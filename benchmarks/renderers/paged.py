@@ -1,6 +1,6 @@
-"""Figures of stage 07, what it gains and where its time goes (six scenarios)."""
+"""Figures of stage 07, what it gains and where its time goes (seven scenarios)."""
 
-from benchmarks.scenarios import admission, budget, cores, long_answers, prefix, step_parts
+from benchmarks.scenarios import admission, budget, cores, long_answers, prefix, step_parts, waiting
 from benchmarks.sheet import ms, times
 
 from .registry import Result, figure, stamped, the_cell
@@ -83,3 +83,15 @@ def step_parts_value(result: Result, dtype: str, rows: str, part: str) -> str:
 def step_parts_outside(result: Result, dtype: str, rows: str) -> str:
     """The share of the time under load that is not the forward pass: `step_parts_outside bfloat16 16`."""
     return f"{1 - the_cell(result, dtype=dtype, rows=rows)['outside']['forward']:.1%}"
+
+
+@figure("waiting")
+def waiting_table(result: Result) -> str:
+    """A step of the scheduler, by how many run and how many wait."""
+    return stamped(waiting.table(result), result)
+
+
+@figure("waiting")
+def waiting_ratio(result: Result, running: str) -> str:
+    """How many times longer a step takes with the longest queue than with the shortest: `waiting_ratio 16`."""
+    return times(waiting.ratio(result, int(running)))

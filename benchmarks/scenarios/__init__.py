@@ -20,12 +20,13 @@ from . import (
     streams,
     triton_batcher,
     users,
+    waiting,
     zipf,
 )
 from .scenario import Scenario
 
 MODULES = (
     *(users, gil, open_loop, slots, no_cache, step_cost, smollm2, batching, max_delay, streams, zipf, pages),
-    *(triton_batcher, admission, long_answers, budget, prefix, cores, step_parts, peers),
+    *(triton_batcher, admission, long_answers, budget, prefix, cores, step_parts, waiting, peers),
 )
 SCENARIOS: dict[str, Scenario] = {module.SCENARIO.name: module.SCENARIO for module in MODULES}

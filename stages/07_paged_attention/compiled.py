@@ -97,7 +97,8 @@ def compile_layers(model: Any) -> Callable[[], None]:
 
     The compiler guards what it made against inputs of another kind. Nothing of the kind changes between steps nor
     between layers, and looking would take as long as a layer's small operations do: the guards are dropped. So each
-    model has code of its own, for which no other's can be taken.
+    model has code of its own, for which no other's can be taken; and the caller has to compare what comes out, because
+    there are models whose layers are not all alike.
     """
     if hasattr(model, "compiled"):  # for another worker
         return lambda: None

@@ -77,7 +77,7 @@ def library() -> Path:
             made, half, torch_is = Path(scratch) / path.name, Path(scratch) / "kernel.o", Path(torch.__file__).parent
             compiling = [*FLAGS, "-c", str(SOURCE), "-o", str(half), f"-I{torch_is / 'include'}"]
             linking = ["-shared", str(half), "-o", str(made), f"-L{torch_is / 'lib'}", "-ltorch_cpu", "-lc10"]
-            for step in (compiling, linking):  # at once, -ffast-math would change how the whole process rounds
+            for step in (compiling, linking):  # in one, -ffast-math would change how the whole process rounds
                 done = subprocess.run(
                     [COMPILER, *step], capture_output=True, text=True, timeout=BUILD_SECONDS, check=False
                 )
@@ -143,10 +143,9 @@ def pack_linears(model: Any, rows: int = 16) -> None:
     for parent in list(model.modules()):
         linears = {name: child for name, child in parent.named_children() if type(child) is torch.nn.Linear}
         for names in TOGETHER:
-            group = [linears.get(name) for name in names]
-            if len({(one.in_features, one.bias is None) if one else None for one in group} - {None}) == 1 and all(
-                group
-            ):
+            group = [linears[name] for name in names if name in linears]
+            alike = {(one.in_features, one.bias is None) for one in group}
+            if len(group) == len(names) and len(alike) == 1:
                 whole = PackedLinear([linears.pop(name) for name in names], rows)
                 for place, name in enumerate(names):
                     setattr(parent, name, Part(whole, place))

@@ -28,6 +28,9 @@ from .trace import Tracer
 CPU_CACHE_BYTES = 1 << 28
 """size of the pool on a CPU, where nothing else says how much memory is ours"""
 
+TOLERANCE = 0.1
+"""of the largest logit: more than any order of rounding makes, less than a layer that computes something else"""
+
 BACKENDS = {
     "torch": f"{__package__}.attention:TorchAttention",
     "triton": f"{__package__}.triton_attention:TritonAttention",
@@ -91,22 +94,26 @@ class Worker:
             raise WorkerDied(f"the device is lost: {str(exc).splitlines()[0]}") from exc
 
     @torch.inference_mode()
-    def try_out(self) -> None:
-        """Three tokens through the model, into the block that is nobody's. Raises `Unusable` if nothing gets there."""
+    def try_out(self) -> torch.Tensor:
+        """Logits after three tokens, kept in the block that is nobody's. Raises `Unusable` if nothing gets there."""
         row = Row("", [0, 1, 2], 0, [NOBODY] * 3, True, 0, SamplingParams(max_tokens=1))
-        self.runner.forward(self.runner.inputs(self.runner.super_sequence.pack([row], self.config.block_size)))
+        logits = self.runner.forward(
+            self.runner.inputs(self.runner.super_sequence.pack([row], self.config.block_size))
+        )
         if not all(cache[:, NOBODY].any() for cache in self.runner.caches):
             raise Unusable(f"the attention of {type(self.model).__name__} cannot be replaced")
+        return logits.float()
 
     def speed_up(self) -> None:
         """Pack the matrices on a CPU, and compile the layers. What cannot be compiled runs as it is, and says so."""
         tell(f"compiling a layer of {type(self.model).__name__} (--enforce-eager goes without) ... ", end="")
-        began = time.monotonic()
+        began, plain = time.monotonic(), self.try_out()
         if self.model.device.type == "cpu":
             pack_linears(self.model)
         undo = compile_layers(self.model)
         try:
-            self.try_out()
+            if (self.try_out() - plain).abs().max() > TOLERANCE * plain.abs().max():
+                raise RuntimeError("its layers are not all alike")
         except Exception as exc:
             undo()
             tell(f"not possible, layers run as they are: {str(exc).strip().splitlines()[0]}")

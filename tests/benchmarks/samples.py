@@ -21,6 +21,7 @@ from benchmarks.scenarios import (
     streams,
     triton_batcher,
     users,
+    waiting,
     zipf,
 )
 from benchmarks.scenarios.open_loop import LENGTHS
@@ -65,6 +66,15 @@ def open_loop_result() -> dict[str, Any]:
         assert len(load["full_by_length"]) == len(LENGTHS)
         cells.append({"target": target, "quantiles": steps, **waits, **load})
     return {"stamp": STAMP, "load": open_loop.LOAD, "rate": 12.0, "cells": cells}
+
+
+def waiting_result() -> dict[str, Any]:
+    cells = [
+        {"running": running, "waiting": count, "seconds": 2e-6 if count == 10_000 else 1e-6}
+        for running in waiting.RUNNING
+        for count in waiting.WAITING
+    ]
+    return {"stamp": STAMP, "cells": cells}
 
 
 def step_parts_result() -> dict[str, Any]:
@@ -218,6 +228,7 @@ RESULTS = {
     "smollm2": users_result,
     "step_cost": step_cost_result,
     "step_parts": step_parts_result,
+    "waiting": waiting_result,
     "no_cache": no_cache_result,
     "slots": slots_result,
     "pages": pages_result,

@@ -50,6 +50,7 @@ def every_result(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("step_cost_value tiny-opt 16", "19.0 ms"),
         ("step_parts_value bfloat16 16 matrices", "20.0 ms"),
         ("step_parts_outside bfloat16 16", "5.0%"),
+        ("waiting_ratio 16", "2.0 times"),
         ("step_cost_ratio tiny-opt 16", "4.8 times"),
         ("step_cost_one_more tiny-opt", "1.0 ms"),
         ("no_cache_value 512 attended", "131,328"),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from tests.stage_07.core import stage
 from tests.stage_07.engines import Engine, check_greedy, model
@@ -119,6 +120,18 @@ def test_what_cannot_be_compiled_runs_as_it_is(monkeypatch: pytest.MonkeyPatch, 
     assert outcomes(model("qwen3"), eager=False) == outcomes(model("qwen3"), eager=True)
     told = capfd.readouterr().err
     assert "not possible, layers run as they are: no such luck\n" in told and "and more" not in told
+
+
+def test_a_model_whose_layers_are_not_alike_runs_as_it_is(capfd: pytest.CaptureFixture) -> None:
+    """In SmolLM3 some layers know no positions; what is compiled for the first layer is wrong for them."""
+    shape = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "max_position_embeddings": 512}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "no_rope_layers": [1, 0, 1, 0]}
+    ids = {"vocab_size": 300, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 0}
+    torch.manual_seed(7)
+    config = AutoConfig.for_model("smollm3", **shape, **heads, **ids, initializer_range=0.3)
+    odd = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    assert outcomes(odd, eager=False) == outcomes(odd, eager=True)
+    assert "layers run as they are: its layers are not all alike" in capfd.readouterr().err
 
 
 def test_what_was_kept_for_a_module_goes_with_it() -> None:
