@@ -70,12 +70,12 @@ async def measure(targets: dict[str, Target], seconds: float, tell: Callable[[st
 
 
 def two_prompts(seed: int) -> list[list[int]]:
-    """Token ids of two prompts with the same beginning: sentences about serving, in an order that the seed decides."""
+    """Token ids of two prompts with the same beginning: the seed, and sentences in an order of its own."""
     from tokenizers import Tokenizer
 
     sentences = [*json.loads((ROOT / "models" / "glossary.json").read_text(encoding="utf-8")).values()]
     random.Random(seed).shuffle(sentences)
-    ids = Tokenizer.from_file(str(ROOT / "models" / MODEL / "tokenizer.json")).encode(" ".join(sentences)).ids
+    ids = Tokenizer.from_file(str(ROOT / "models" / MODEL / "tokenizer.json")).encode(" ".join([f"{seed}.", *sentences])).ids
     rests = (ids[PREFIX + place * REST : PREFIX + (place + 1) * REST] for place in range(2))
     return [[*ids[:PREFIX], *rest] for rest in rests]
 
