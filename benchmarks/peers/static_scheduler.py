@@ -7,7 +7,6 @@ from importlib import import_module
 from typing import Any
 
 SETTINGS: dict[str, Any] = {
-    "enforce_eager": True,
     "enable_prefix_caching": False,
     "max_num_seqs": 16,
     "num_gpu_blocks_override": 512,

@@ -75,7 +75,8 @@ def two_prompts(seed: int) -> list[list[int]]:
 
     sentences = [*json.loads((ROOT / "models" / "glossary.json").read_text(encoding="utf-8")).values()]
     random.Random(seed).shuffle(sentences)
-    ids = Tokenizer.from_file(str(ROOT / "models" / MODEL / "tokenizer.json")).encode(" ".join([f"{seed}.", *sentences])).ids
+    text = " ".join([f"{seed}.", *sentences])
+    ids = Tokenizer.from_file(str(ROOT / "models" / MODEL / "tokenizer.json")).encode(text).ids
     rests = (ids[PREFIX + place * REST : PREFIX + (place + 1) * REST] for place in range(2))
     return [[*ids[:PREFIX], *rest] for rest in rests]
 

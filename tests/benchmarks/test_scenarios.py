@@ -154,7 +154,7 @@ def test_settings_of_an_engine_become_flags() -> None:
 def test_lengths_are_skewed_and_everybody_asks_the_same() -> None:
     one, other = ([prompt.tokens for prompt in islice(admission.mixed(1), 500)] for _ in range(2))
     assert one == other
-    assert 10 < sorted(one)[250] < 20 < sum(one) / 500 < max(one) == 101
+    assert 15 < sorted(one)[250] < 25 < sum(one) / 500 < max(one) == admission.MOST
 
 
 def test_the_most_streams_at_once_are_those_that_the_server_told_of() -> None:
