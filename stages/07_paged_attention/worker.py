@@ -97,9 +97,7 @@ class Worker:
     def try_out(self) -> torch.Tensor:
         """Logits after three tokens, kept in the block that is nobody's. Raises `Unusable` if nothing gets there."""
         row = Row("", [0, 1, 2], 0, [NOBODY] * 3, True, 0, SamplingParams(max_tokens=1))
-        logits = self.runner.forward(
-            self.runner.inputs(self.runner.super_sequence.pack([row], self.config.block_size))
-        )
+        logits = self.runner.forward(self.runner.inputs(self.runner.super_sequence.pack([row], self.config.block_size)))
         if not all(cache[:, NOBODY].any() for cache in self.runner.caches):
             raise Unusable(f"the attention of {type(self.model).__name__} cannot be replaced")
         return logits.float()
