@@ -90,7 +90,7 @@ def measure(
     if after.get("rows_per_forward"):
         figures.busy_rows = figures.rows_per_forward * after["busy_rows"] / after["rows_per_forward"]
     if "forward_seconds" in after and seconds:  # the server's own busy_time counts the time before the crowd came
-        figures.busy_time = grown("forward_seconds") / seconds
+        figures.busy_time = min(1.0, grown("forward_seconds") / seconds)  # two models may compute at once
     return figures
 
 

@@ -69,7 +69,8 @@ def visit(console: Console, stage: Stage, model: str, plan: Visit) -> Figures:
         with console.status(f"Starting {stage.title} ..."):
             flags = ["--model", model] if plan.one_model else []
             server = stack.enter_context(running_stage(stage.name, *flags))
-        console.print(f"Started in {time.monotonic() - began:.1f} s at {server.url}: flo run {stage.number}")
+        told = " ".join(["flo run", stage.number, *stage.quick])
+        console.print(f"Started in {time.monotonic() - began:.1f} s at {server.url}: {told}")
         exchanges = [(sample, ask(server.client, sample)) for sample in plan.samples]
         for sample, reply in exchanges:
             question, answer = _as_json(sample.body), reply.error or _as_json(reply.text)

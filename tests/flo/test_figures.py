@@ -34,6 +34,7 @@ def test_figures_are_of_the_crowd_alone() -> None:
 def test_time_in_forward_is_the_crowds_where_the_server_tells() -> None:
     before, after = BEFORE | {"forward_seconds": 2.0}, AFTER | {"busy_rows": 0.1, "forward_seconds": 10.0}
     assert measure("01_x", crowd(1.0, first=0.2), 10.0, before, after).busy_time == 0.8
+    assert measure("01_x", crowd(1.0, first=0.2), 5.0, before, after).busy_time == 1.0
     assert measure("01_x", crowd(1.0, first=0.2), 10.0, before, after).ttft_p50 == 0.2
 
 
