@@ -114,7 +114,7 @@ class Worker:
                 raise RuntimeError("its layers are not all alike")
         except Exception as exc:
             undo()
-            tell(f"not possible, layers run as they are: {str(exc).strip().splitlines()[0]}")
+            tell(f"not possible, layers run as they are: {' '.join(str(exc).split()[:40])}")
         else:
             tell(f"{time.monotonic() - began:.0f} s")
 
