@@ -123,6 +123,12 @@ def test_what_cannot_be_compiled_runs_as_it_is(monkeypatch: pytest.MonkeyPatch, 
     assert "not possible, layers run as they are: no such luck and more\n" in capfd.readouterr().err
 
 
+def test_what_computes_something_else_is_undone(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture) -> None:
+    monkeypatch.setattr(torch, "compile", lambda forward, **_: lambda layer, hidden, *_, **__: -hidden)
+    assert outcomes(model("llama"), eager=False) == outcomes(model("llama"), eager=True)
+    assert "layers run as they are: its layers are not all alike\n" in capfd.readouterr().err
+
+
 def test_a_model_whose_layers_are_not_alike_runs_as_it_is(capfd: pytest.CaptureFixture) -> None:
     """In SmolLM3 some layers know no positions; what is compiled for the first layer is wrong for them."""
     shape = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "max_position_embeddings": 512}
