@@ -47,7 +47,7 @@ class Core:
         return REPLY.decode(self.outputs.recv())
 
     def answers(self, *asked: Any) -> dict[str, Any]:
-        """Send requests; for each its tokens, and its last output."""
+        """Send requests; for each its tokens, and its last output. Others may be heard of meanwhile."""
         self.send(*asked)
         tokens: dict[str, list[int]] = {one.request_id: [] for one in asked}
         ends: dict[str, Any] = {}
@@ -57,6 +57,8 @@ class Core:
             self.stats, self.silent = reply.stats, self.silent + (not reply.outputs)
             self.events += reply.events
             for output in reply.outputs:
+                if output.request_id not in tokens:
+                    continue
                 tokens[output.request_id] += output.token_ids
                 if output.finish_reason:
                     ends[output.request_id] = (tokens[output.request_id], output)
