@@ -1,8 +1,8 @@
 """07.7, for speed: what a CPU does better than plain PyTorch lets it. A reader may skip this file.
 
-Two pieces. Attention in C++ (`paged_attention.cpp`, compiled once and kept) reads blocks where they lie instead of
-gathering them first. And matrices are packed: oneDNN, which PyTorch has with it, multiplies a few rows faster with a
-matrix that it has laid out for itself, but PyTorch packs none by itself.
+Two pieces in C++, compiled once and kept. Attention (`paged_attention.cpp`) reads blocks where they lie instead of
+gathering them first. Matrices (`packed_linear.cpp`) are laid out for the few rows of a step: what PyTorch has for this
+is made for many rows, and reads the weights at half the speed of memory.
 """
 
 import os
@@ -16,9 +16,9 @@ from typing import Any
 import torch
 
 from .attention import Paged
-from .compiled import OPERATORS, define, keep, kept, tell
+from .compiled import tell
 
-SOURCE = Path(__file__).with_name("paged_attention.cpp")
+SOURCES = [Path(__file__).with_name(name) for name in ("paged_attention.cpp", "packed_linear.cpp")]
 COMPILER = os.environ.get("CXX", "c++")
 FLAGS = [
     "-std=c++20",
@@ -28,7 +28,7 @@ FLAGS = [
     "-fPIC",
     *(["-fopenmp"] if sys.platform == "linux" else []),
 ]
-"""macOS's own compiler has no OpenMP: there, a single thread computes attention"""
+"""macOS's own compiler has no OpenMP: there, a single thread computes attention, and matrices stay as they are"""
 BUILD_SECONDS = 300
 
 TOGETHER = (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj"))
@@ -41,8 +41,7 @@ class CppAttention:
     graphs = False
 
     def __init__(self) -> None:
-        torch.ops.load_library(library())
-        self.kernels = torch.ops.flo_paged
+        self.kernels = kernels()
 
     def write(self, key: torch.Tensor, value: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor) -> None:
         """Put `key` and `value` [T, KV heads, D] into the cache of one layer, at `slots` [T]."""
@@ -53,8 +52,8 @@ class CppAttention:
         return self.kernels.attention(query, cache, paged.block_tables, paged.query_starts, paged.seq_lens, scaling)
 
 
-def why_no_kernel() -> str | None:
-    """What is in the way of compiling the kernel, in one line; None if it is there."""
+def why_no_kernels() -> str | None:
+    """What is in the way of compiling the C++, in one line; None if it is there."""
     try:
         library()
     except (OSError, subprocess.SubprocessError, RuntimeError) as exc:
@@ -62,49 +61,63 @@ def why_no_kernel() -> str | None:
     return None
 
 
+def kernels() -> Any:
+    """The operators in C++. Raises what `library` does."""
+    torch.ops.load_library(library())
+    return torch.ops.flo_cpu
+
+
 def library() -> Path:
-    """Where the compiled kernel is. It is built at its first use and kept, under a name that tells what it is made of.
+    """Where the compiled C++ is. It is built at its first use and kept, under a name that tells what it is made of.
 
     Raises `RuntimeError` if the compiler fails, `OSError` or `subprocess.SubprocessError` if it cannot be run.
     """
-    made_of = [SOURCE.read_text("utf-8"), torch.__version__, torch.backends.cpu.get_cpu_capability(), *FLAGS]
+    texts = [source.read_text("utf-8") for source in SOURCES]
+    made_of = [*texts, torch.__version__, torch.backends.cpu.get_cpu_capability(), *FLAGS]
     directory = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flo"
-    path = directory / f"{SOURCE.stem}-{sha256(repr(made_of).encode()).hexdigest()[:16]}.so"
+    path = directory / f"{sha256(repr(made_of).encode()).hexdigest()[:16]}.so"
     if not path.exists():
-        tell(f"compiling {SOURCE.name}, once ...")
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=directory) as scratch:
-            made, half, torch_is = Path(scratch) / path.name, Path(scratch) / "kernel.o", Path(torch.__file__).parent
-            compiling = [*FLAGS, "-c", str(SOURCE), "-o", str(half), f"-I{torch_is / 'include'}"]
-            linking = ["-shared", str(half), "-o", str(made), f"-L{torch_is / 'lib'}", "-ltorch_cpu", "-lc10"]
-            for step in (compiling, linking):  # in one, -ffast-math would change how the whole process rounds
-                done = subprocess.run(
-                    [COMPILER, *step], capture_output=True, text=True, timeout=BUILD_SECONDS, check=False
-                )
-                if done.returncode:
-                    raise RuntimeError(f"{COMPILER} could not compile {SOURCE.name}: {done.stderr}")
+            made, torch_is = Path(scratch) / path.name, Path(torch.__file__).parent
+            halves = [made.with_name(f"{source.stem}.o") for source in SOURCES]
+            for source, half in zip(SOURCES, halves, strict=True):
+                tell(f"compiling {source.name}, once ...")
+                run_compiler(source.name, *FLAGS, "-c", source, "-o", half, f"-I{torch_is / 'include'}")
+            # on its own, because -ffast-math would here change how the whole process rounds
+            run_compiler("the C++", "-shared", *halves, "-o", made, f"-L{torch_is / 'lib'}", "-ltorch_cpu", "-lc10")
             made.replace(path)  # at once, so that nobody finds half of it
     return path
 
 
+def run_compiler(what: str, *arguments: str | Path) -> None:
+    """Raises `RuntimeError` with what the compiler says if it fails."""
+    command = [COMPILER, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{COMPILER} could not compile {what}: {done.stderr}")
+
+
 class PackedLinear(torch.nn.Module):
-    """Linear layers over the same rows, as one matrix, which oneDNN has laid out for about `rows` of them."""
+    """Linear layers over the same rows, as one matrix, laid out as `packed_linear.cpp` reads it."""
 
-    key: torch.Tensor
+    weight: torch.Tensor
+    bias: torch.Tensor | None
 
-    def __init__(self, linears: list[torch.nn.Linear], rows: int) -> None:
+    def __init__(self, linears: list[torch.nn.Linear]) -> None:
         super().__init__()
         self.sizes = [linear.out_features for linear in linears]
         self.in_features, self.out_features = linears[0].in_features, sum(self.sizes)
         weight = torch.cat([linear.weight.detach() for linear in linears])
         bias = None if linears[0].bias is None else torch.cat([linear.bias.detach() for linear in linears])
-        keep(self, (torch.ops.mkldnn._reorder_linear_weight(weight, rows), bias))
+        self.register_buffer("weight", kernels().pack(weight), persistent=False)
+        self.register_buffer("bias", bias, persistent=False)
         self.seen: torch.Tensor | None = None
         self.parts: tuple[torch.Tensor, ...] = ()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[..., in] -> [..., out]"""
-        return OPERATORS.packed_linear(x, self.key, self.out_features)
+        return torch.ops.flo_cpu.linear(x, self.weight, self.bias, self.out_features)
 
 
 class Part(torch.nn.Module):
@@ -126,35 +139,25 @@ class Part(torch.nn.Module):
         return part
 
 
-def packed_linear(x: torch.Tensor, key: torch.Tensor, out_features: int) -> torch.Tensor:
-    """What the compiler does not look into."""
-    weight, bias = kept(key)
-    return torch.ops.mkldnn._linear_pointwise.default(x, weight, bias, "none", [], "")
+def pack_linears(model: Any) -> None:
+    """Replace all linear layers of a model, where this is faster. Their own weights are let go, but for what is shared.
 
-
-def pack_linears(model: Any, rows: int = 16) -> None:
-    """Replace all linear layers of a model, if oneDNN takes its type. The layout is best for about `rows` rows.
-
-    Their own weights are let go, but for one that something else shares.
+    A processor with instructions for whole matrices (AMX) may multiply the many rows of a long prompt faster without.
     """
-    bfloat16 = model.dtype == torch.bfloat16 and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-    if not torch.backends.mkldnn.is_available() or not (bfloat16 or model.dtype == torch.float32):
+    if sys.platform != "linux" or model.dtype not in (torch.float32, torch.bfloat16) or why_no_kernels():
         return
     for parent in list(model.modules()):
-        linears = {name: child for name, child in parent.named_children() if type(child) is torch.nn.Linear}
+        linears = {
+            name: child
+            for name, child in parent.named_children()
+            if type(child) is torch.nn.Linear and child.in_features % 2 == 0
+        }
         for names in TOGETHER:
             group = [linears[name] for name in names if name in linears]
             alike = {(one.in_features, one.bias is None) for one in group}
             if len(group) == len(names) and len(alike) == 1:
-                whole = PackedLinear([linears.pop(name) for name in names], rows)
+                whole = PackedLinear([linears.pop(name) for name in names])
                 for place, name in enumerate(names):
                     setattr(parent, name, Part(whole, place))
         for name, linear in linears.items():
-            setattr(parent, name, PackedLinear([linear], rows))
-
-
-define(
-    "packed_linear(Tensor x, Tensor key, int out_features) -> Tensor",
-    packed_linear,
-    lambda x, key, out_features: x.new_empty((*x.shape[:-1], out_features)),
-)
+            setattr(parent, name, PackedLinear([linear]))

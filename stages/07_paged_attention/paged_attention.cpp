@@ -7,6 +7,7 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -100,9 +101,10 @@ at::Tensor attention(const at::Tensor& query, const at::Tensor& cache, const at:
                      : size == 128 ? attend<scalar_t, 128>
                                    : attend<scalar_t, 0>;
     const int64_t parts = tokens.size() < 4 ? kv_heads : 1, together = kv_heads / parts;
-    at::parallel_for(0, tokens.size() * parts, 1, [&](int64_t begin, int64_t end) {
+    std::atomic<int64_t> next{0};  // each thread takes the next when it is done with its last
+    at::parallel_for(0, at::get_num_threads(), 1, [&](int64_t, int64_t) {
       std::vector<float> scratch;
-      for (int64_t i = begin; i < end; i++) {
+      for (int64_t i; (i = next++) < static_cast<int64_t>(tokens.size()) * parts;) {
         const int64_t token = i / parts, kv_head = i % parts * together, head = kv_head * group;
         const auto [blocks, seq_len] = tokens[token];
         const scalar_t* first = keys + kv_head * cache.stride(3);
@@ -135,7 +137,7 @@ void store(const at::Tensor& key, const at::Tensor& value, at::Tensor cache, con
 
 }  // namespace
 
-TORCH_LIBRARY(flo_paged, library) {
+TORCH_LIBRARY_FRAGMENT(flo_cpu, library) {
   library.def("attention(Tensor query, Tensor cache, Tensor tables, Tensor query_starts, Tensor seq_lens, float scaling) -> Tensor", &attention);
   library.def("store(Tensor key, Tensor value, Tensor(a!) cache, Tensor slots) -> ()", &store);
 }

@@ -18,7 +18,7 @@ from .compiled import compile_layers, tell
 from .config import EngineConfig, Unusable
 from .core_parts import CoreParts, resolve
 from .executor import WorkerDied
-from .fast_cpu import pack_linears, why_no_kernel
+from .fast_cpu import pack_linears, why_no_kernels
 from .limits import Limits
 from .messages import SamplingParams
 from .model_runner import ModelRunner, cache_shape
@@ -151,7 +151,7 @@ def backend_for(config: EngineConfig, device: str) -> str:
     if backend == "auto" and device == "cuda" and triton:
         return "triton"
     if backend == "auto" and device == "cpu" and not config.enforce_eager:
-        if not (why := why_no_kernel()):
+        if not (why := why_no_kernels()):
             return "cpp"
         tell(f"attention is plain PyTorch's: {why}")
     if backend == "triton" and not triton:
@@ -160,6 +160,6 @@ def backend_for(config: EngineConfig, device: str) -> str:
         raise Unusable("--attention-backend triton needs a GPU, or TRITON_INTERPRET=1 and patience")
     if backend == "cpp" and device != "cpu":
         raise Unusable(f"--attention-backend cpp is for --device cpu, not {device}")
-    if backend == "cpp" and (why := why_no_kernel()):
+    if backend == "cpp" and (why := why_no_kernels()):
         raise Unusable(f"--attention-backend cpp: {why}")
     return "torch" if backend == "auto" else backend

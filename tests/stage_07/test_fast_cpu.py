@@ -35,8 +35,8 @@ def test_the_kernel_is_attention(case: Case, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_packed_matrix_multiplies_as_before(dtype: torch.dtype, bias: bool) -> None:
     linear = torch.nn.Linear(48, 80, bias=bias, dtype=dtype)
-    packed = fast.PackedLinear([linear], rows=16)
-    for rows in (1, 2, 16, 100):
+    packed = fast.PackedLinear([linear])
+    for rows in (0, 1, 15, 16, 100):
         x = torch.randn(1, rows, 48, dtype=dtype)
         with torch.inference_mode():
             torch.testing.assert_close(packed(x), linear(x), atol=2e-6 if dtype == torch.float32 else 2e-2, rtol=0)
@@ -75,6 +75,14 @@ def test_a_matrix_that_something_else_shares_stays() -> None:
     fast.pack_linears(tied)
     assert not [one for one in tied.modules() if type(one) is torch.nn.Linear]
     assert tied.get_input_embeddings().weight is weight
+
+
+@pytest.mark.parametrize(("dtype", "inputs"), [(torch.float16, 48), (torch.float32, 47), (torch.bfloat16, 47)])
+def test_what_cannot_be_packed_stays(dtype: torch.dtype, inputs: int) -> None:
+    layer: Any = torch.nn.Module()
+    layer.dtype, layer.up_proj = dtype, torch.nn.Linear(inputs, 8, dtype=dtype)
+    fast.pack_linears(layer)
+    assert type(layer.up_proj) is torch.nn.Linear
 
 
 @pytest.mark.parametrize("name", ["opt", "llama", "qwen3"])
@@ -144,9 +152,10 @@ def test_a_model_whose_layers_are_not_alike_runs_as_it_is(capfd: pytest.CaptureF
 def test_what_was_kept_for_a_module_goes_with_it() -> None:
     gc.collect()
     before = len(compiled._table)
-    linear = fast.PackedLinear([torch.nn.Linear(4, 4)], rows=1)
-    assert len(compiled._table) == before + 1
-    del linear
+    module = torch.nn.Linear(4, 4)
+    compiled.keep(module, "a thing")
+    assert len(compiled._table) == before + 1 and compiled.kept(module.key) == "a thing"
+    del module
     gc.collect()
     assert len(compiled._table) == before
 
@@ -159,7 +168,7 @@ def test_the_kernel_is_built_once_and_kept(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(fast, "COMPILER", str(tool))
     assert fast.library() == fast.library()
-    assert calls.read_text() == "called\n" * 2, "once to compile and once to link"
+    assert calls.read_text() == "called\n" * 3, "once to compile each, and once to link"
     assert [path.name for path in (tmp_path / "cache" / "flo").iterdir()] == [fast.library().name]
 
 

@@ -1,0 +1,148 @@
+// 07.7, for speed: a few rows times a matrix, on a CPU. A reader may skip this file.
+//
+// A step reads every weight of the model once; nothing is faster than reading them in the order in which they lie. So
+// they are laid out anew: in panels of as many outputs as there are sums in a row of registers, each panel input by
+// input. Threads take one panel after the other, so one that other processes hold up does not hold up the rest.
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstring>
+#include <type_traits>
+#ifdef __AVX512BF16__
+#include <immintrin.h>
+#endif
+
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int64_t LANES = 16, ROWS = 8;  // of 32 registers, 24 hold sums
+#elif defined(__AVX2__)
+constexpr int64_t LANES = 8, ROWS = 4;  // 12 of 16
+#else
+constexpr int64_t LANES = 4, ROWS = 8;
+#endif
+constexpr int64_t VECTORS = 3, PANEL = VECTORS * LANES;
+
+typedef float Floats __attribute__((vector_size(LANES * 4)));
+typedef uint32_t Pairs __attribute__((vector_size(LANES * 4)));  // bfloat16, two neighboring inputs in each lane
+
+inline Floats add_product(Floats sum, Floats weights, float input) { return sum + weights * input; }
+
+inline Floats add_product(Floats sum, Pairs weights, uint32_t inputs) {
+#ifdef __AVX512BF16__
+  return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)weights, (__m512bh)(Pairs{} + inputs));
+#else
+  const Pairs both = Pairs{} + inputs, upper = Pairs{} + 0xffff0000u;  // a bfloat16 is the upper half of a float
+  sum += (Floats)(weights << 16) * (Floats)(both << 16);
+  return sum + (Floats)(weights & upper) * (Floats)(both & upper);
+#endif
+}
+
+// What a lane holds: one input, or two of half the size.
+template <typename T>
+using Word = std::conditional_t<sizeof(T) == 4, float, uint32_t>;
+
+// `width` outputs of a matrix, which has `outputs` of them.
+template <typename T>
+struct Panel {
+  const Word<T>* weights;  // [words, PANEL]
+  const char* ahead;  // the next panel, fetched meanwhile: rows after the first ones find this one in the cache
+  const T* bias;  // or null
+  T* y;
+  int64_t words, width, outputs, passes;
+};
+
+// Rows `x` [rows, words] times a panel. It goes by as many rows at a time as registers have room for, then by half as
+// many, and so on; each of those passes fetches its share of what is ahead.
+template <typename T, int64_t R = ROWS>
+void multiply(const Word<T>* x, int64_t rows, Panel<T> panel) {
+  using Vector = std::conditional_t<sizeof(T) == 4, Floats, Pairs>;
+  for (; rows >= R; rows -= R, x += R * panel.words, panel.y += R * panel.outputs) {
+    Floats sums[R][VECTORS] = {};
+    for (int64_t word = 0; word < panel.words; word++) {
+      Vector weights[VECTORS];
+      for (int64_t i = 0; i < VECTORS; i++) {
+        std::memcpy(&weights[i], panel.weights + word * PANEL + i * LANES, sizeof(Vector));
+        __builtin_prefetch(panel.ahead + i * sizeof(Vector), 0, 2);
+      }
+      panel.ahead += sizeof weights / panel.passes;
+#pragma GCC unroll 8
+      for (int64_t row = 0; row < R; row++)
+#pragma GCC unroll 4
+        for (int64_t i = 0; i < VECTORS; i++)
+          sums[row][i] = add_product(sums[row][i], weights[i], x[row * panel.words + word]);
+    }
+    float found[R][PANEL];
+    std::memcpy(found, sums, sizeof found);
+    for (int64_t row = 0; row < R; row++)
+      for (int64_t i = 0; i < panel.width; i++)
+        panel.y[row * panel.outputs + i] = static_cast<T>(found[row][i] + (panel.bias ? float(panel.bias[i]) : 0.0f));
+  }
+  if constexpr (R > 1)
+    if (rows) multiply<T, R / 2>(x, rows, panel);
+}
+
+template <typename T>
+void multiply_all(const at::Tensor& x, const at::Tensor& weight, const T* bias, at::Tensor& y) {
+  const auto from = reinterpret_cast<const Word<T>*>(x.const_data_ptr<T>());
+  const auto weights = reinterpret_cast<const Word<T>*>(weight.const_data_ptr<T>());
+  const auto to = y.mutable_data_ptr<T>();
+  const int64_t panels = weight.size(0), words = weight.size(1), outputs = y.size(-1), rows = y.numel() / outputs;
+  const int64_t passes = rows / ROWS + std::popcount(static_cast<uint64_t>(rows % ROWS));
+  std::atomic<int64_t> next{0};
+  at::parallel_for(0, at::get_num_threads(), 1, [&](int64_t, int64_t) {
+    int64_t panel = next++;
+    while (panel < panels) {
+      const int64_t following = next++, first = panel * PANEL, width = std::min(PANEL, outputs - first);
+      const auto ahead = reinterpret_cast<const char*>(weights + std::min(following, panels - 1) * PANEL * words);
+      multiply<T>(from, rows, {weights + first * words, ahead, bias ? bias + first : nullptr, to + first, words, width,
+                               outputs, passes});
+      panel = following;
+    }
+  });
+}
+
+// x [..., inputs], weight as `pack` made it, bias [outputs] -> [..., outputs]
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias, int64_t outputs) {
+  auto shape = x.sizes().vec();
+  shape.back() = outputs;
+  at::Tensor y = at::empty(shape, x.options());
+  const at::Tensor rows = x.contiguous();
+  if (x.scalar_type() == at::kFloat)
+    multiply_all<float>(rows, weight, bias ? bias->const_data_ptr<float>() : nullptr, y);
+  else
+    multiply_all<at::BFloat16>(rows, weight, bias ? bias->const_data_ptr<at::BFloat16>() : nullptr, y);
+  return y;
+}
+
+// The shape alone, for the compiler.
+at::Tensor linear_shape(const at::Tensor& x, const at::Tensor&, const std::optional<at::Tensor>&, int64_t outputs) {
+  auto shape = x.sym_sizes().vec();
+  shape.back() = outputs;
+  return x.new_empty_symint(shape);
+}
+
+// weight [outputs, inputs], float32 or bfloat16 -> [panels, words, PANEL * inputs in a word]
+at::Tensor pack(const at::Tensor& weight) {
+  const int64_t together = 4 / weight.element_size(), outputs = weight.size(0), inputs = weight.size(1);
+  TORCH_CHECK(inputs % together == 0, inputs, " inputs cannot be taken two at a time");
+  const int64_t panels = (outputs + PANEL - 1) / PANEL;
+  at::Tensor whole = at::zeros({panels * PANEL, inputs}, weight.options());
+  whole.narrow(0, 0, outputs).copy_(weight);
+  const at::Tensor apart = whole.view({panels, PANEL, inputs / together, together}).transpose(1, 2).contiguous();
+  return apart.view({panels, inputs / together, PANEL * together});
+}
+
+}  // namespace
+
+TORCH_LIBRARY_FRAGMENT(flo_cpu, library) {
+  library.def("pack(Tensor weight) -> Tensor", &pack);
+  library.def("linear(Tensor x, Tensor weight, Tensor? bias, int outputs) -> Tensor");
+}
+TORCH_LIBRARY_IMPL(flo_cpu, CPU, library) { library.impl("linear", &linear); }
+TORCH_LIBRARY_IMPL(flo_cpu, Meta, library) { library.impl("linear", &linear_shape); }
