@@ -18,7 +18,7 @@ import torch
 from .attention import Paged
 from .compiled import tell
 
-SOURCES = [Path(__file__).with_name(name) for name in ("paged_attention.cpp", "packed_linear.cpp")]
+HEADER, *SOURCES = (Path(__file__).with_name(name) for name in ("lanes.h", "paged_attention.cpp", "packed_linear.cpp"))
 COMPILER = os.environ.get("CXX", "c++")
 FLAGS = [
     "-std=c++20",
@@ -72,7 +72,7 @@ def library() -> Path:
 
     Raises `RuntimeError` if the compiler fails, `OSError` or `subprocess.SubprocessError` if it cannot be run.
     """
-    texts = [source.read_text("utf-8") for source in SOURCES]
+    texts = [source.read_text("utf-8") for source in (HEADER, *SOURCES)]
     made_of = [*texts, torch.__version__, torch.backends.cpu.get_cpu_capability(), *FLAGS]
     directory = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flo"
     path = directory / f"{sha256(repr(made_of).encode()).hexdigest()[:16]}.so"

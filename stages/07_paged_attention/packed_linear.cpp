@@ -4,32 +4,19 @@
 // they are laid out anew: in panels of as many outputs as there are sums in a row of registers, each panel input by
 // input. Threads take one panel after the other, so one that other processes hold up does not hold up the rest.
 
-#include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <torch/library.h>
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
-#include <cstring>
 #include <type_traits>
-#ifdef __AVX512BF16__
-#include <immintrin.h>
-#endif
+
+#include "lanes.h"
 
 namespace {
 
-#if defined(__AVX512F__)
-constexpr int64_t LANES = 16, ROWS = 8;  // of 32 registers, 24 hold sums
-#elif defined(__AVX2__)
-constexpr int64_t LANES = 8, ROWS = 4;  // 12 of 16
-#else
-constexpr int64_t LANES = 4, ROWS = 8;
-#endif
-constexpr int64_t VECTORS = 3, PANEL = VECTORS * LANES;
+constexpr int64_t ROWS = REGISTERS / 4, VECTORS = 3, PANEL = VECTORS * LANES;  // three quarters of the registers hold sums
 
-typedef float Floats __attribute__((vector_size(LANES * 4)));
-typedef uint32_t Pairs __attribute__((vector_size(LANES * 4)));  // bfloat16, two neighboring inputs in each lane
+typedef Words Pairs;  // of bfloat16: two neighboring inputs in each lane
 
 inline Floats add_product(Floats sum, Floats weights, float input) { return sum + weights * input; }
 
@@ -94,16 +81,11 @@ void multiply_all(const at::Tensor& x, const at::Tensor& weight, const T* bias, 
   const auto to = y.mutable_data_ptr<T>();
   const int64_t panels = weight.size(0), words = weight.size(1), outputs = y.size(-1), rows = y.numel() / outputs;
   const int64_t passes = rows / ROWS + std::popcount(static_cast<uint64_t>(rows % ROWS));
-  std::atomic<int64_t> next{0};
-  at::parallel_for(0, at::get_num_threads(), 1, [&](int64_t, int64_t) {
-    int64_t panel = next++;
-    while (panel < panels) {
-      const int64_t following = next++, first = panel * PANEL, width = std::min(PANEL, outputs - first);
-      const auto ahead = reinterpret_cast<const char*>(weights + std::min(following, panels - 1) * PANEL * words);
-      multiply<T>(from, rows, {weights + first * words, ahead, bias ? bias + first : nullptr, to + first, words, width,
-                               outputs, passes});
-      panel = following;
-    }
+  share_out(panels, [&](int64_t panel, int64_t next) {
+    const int64_t first = panel * PANEL, width = std::min(PANEL, outputs - first);
+    const auto ahead = reinterpret_cast<const char*>(weights + std::min(next, panels - 1) * PANEL * words);
+    multiply<T>(from, rows, {weights + first * words, ahead, bias ? bias + first : nullptr, to + first, words, width,
+                             outputs, passes});
   });
 }
 

@@ -2,19 +2,16 @@
 //
 // In the order of the block table, and scores never leave the core's own cache. attention.py says the same in PyTorch.
 
-#include <ATen/ATen.h>
-#include <ATen/Parallel.h>
 #include <torch/library.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
-#include <cstring>
 #include <vector>
+
+#include "lanes.h"
 
 namespace {
 
-constexpr int64_t AHEAD = 16;  // tokens: blocks lie anywhere, so memory has to be told in time what comes next
 constexpr int64_t WIDEST = 512;  // head
 
 // Some neighboring KV heads of a request: its block table, and where those heads are in the first slot of the cache.
@@ -24,58 +21,81 @@ struct Known {
   const int32_t* table;
   int64_t seq_len, kv_heads, block_size, block_stride, slot_stride, head_stride;
 
-  const T* at(const T* first, int64_t position) const {
-    return first + table[position / block_size] * block_stride + position % block_size * slot_stride;
-  }
-  const T* at_and_ahead(const T* first, int64_t position) const {
-    if (position + AHEAD < seq_len) {
-      const T* next = at(first, position + AHEAD);
-      for (int64_t i = 0; i < kv_heads * head_stride; i += 64 / sizeof(T)) __builtin_prefetch(next + i);
+  // Call `one(slot, ahead, at, count)` for each block: `count` slots from `slot` on hold positions from `at` on, and
+  // `ahead` is where the next block begins: blocks lie anywhere, so memory has to be told in time what comes next.
+  template <typename F>
+  void for_each_block(const T* first, F one) const {
+    const T* slot = first + table[0] * block_stride;
+    for (int64_t at = 0; at < seq_len; at += block_size) {
+      const T* ahead = at + block_size < seq_len ? first + table[at / block_size + 1] * block_stride : slot;
+      one(slot, ahead, at, std::min(block_size, seq_len - at));
+      slot = ahead;
     }
-    return at(first, position);
   }
 };
 
+template <typename T>
+void fetch(const T* from, int64_t size) {
+  for (int64_t i = 0; i < size; i += 64 / sizeof(T)) __builtin_prefetch(from + i, 0, 2);
+}
+
 // One token's query heads, `group` for each KV head and `apart` from each other, over what is known -> output [heads, size].
-// A SIZE that the compiler knows lets it keep a head in registers, which makes the loops over it three times as fast.
+// A SIZE that the compiler knows lets it keep a head in registers.
 template <typename T, int64_t SIZE>
 void attend(const T* query, int64_t apart, const Known<T> known, T* output, int64_t group, int64_t any_size,
-            float scaling, std::vector<float>& scratch) {
-  const int64_t size = SIZE ? SIZE : any_size, heads = known.kv_heads * group, seq_len = known.seq_len;
-  scratch.assign(heads * (2 * size + seq_len), 0.0f);
-  float *scaled = scratch.data(), *found = scaled + heads * size, *scores = found + heads * size;
-  float wide[SIZE ? SIZE : WIDEST];  // a key, and then a value
-  for (int64_t head = 0; head < heads; head++)
-    for (int64_t i = 0; i < size; i++) scaled[head * size + i] = static_cast<float>(query[head * apart + i]) * scaling;
+            float scaling) {
+  const int64_t size = SIZE ? SIZE : any_size, vectors = (size + LANES - 1) / LANES, padded = vectors * LANES;
+  const int64_t heads = known.kv_heads * group, seq_len = known.seq_len;
+  constexpr int64_t MOST = (SIZE ? SIZE : WIDEST) / LANES;
+  const auto part = [&](const T* head, int64_t i) { return widen(head + i * LANES, SIZE ? LANES : size - i * LANES); };
+  std::vector<float> scratch(heads * (seq_len + padded));
+  float *scores = scratch.data(), *found = scores + heads * seq_len;
 
-  for (int64_t at = 0; at < seq_len; at++) {
-    const T* key = known.at_and_ahead(known.keys, at);
-    for (int64_t kv_head = 0; kv_head < known.kv_heads; kv_head++) {
-      for (int64_t i = 0; i < size; i++) wide[i] = static_cast<float>(key[kv_head * known.head_stride + i]);
-      for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++) {
-        float score = 0;
-        for (int64_t i = 0; i < size; i++) score += scaled[head * size + i] * wide[i];
-        scores[head * seq_len + at] = score;
+  known.for_each_block(known.keys, [&](const T* slot, const T* ahead, int64_t at, int64_t count) {
+    for (int64_t head = 0, kv_head = 0; kv_head < known.kv_heads; kv_head++) {
+      const T *first = slot + kv_head * known.head_stride, *first_ahead = ahead + kv_head * known.head_stride;
+      for (int64_t place = 0; place < count; place++) fetch(first_ahead + place * known.slot_stride, size);
+      for (int64_t last = head + group; head < last; head++) {
+        Floats wanted[MOST];
+#pragma GCC unroll 8
+        for (int64_t i = 0; i < vectors; i++) wanted[i] = part(query + head * apart, i) * scaling;
+        for (int64_t place = 0; place < count; place++) {
+          Floats products = {};
+#pragma GCC unroll 8
+          for (int64_t i = 0; i < vectors; i++) products += wanted[i] * part(first + place * known.slot_stride, i);
+          float score = 0;
+          for (int64_t lane = 0; lane < LANES; lane++) score += products[lane];
+          scores[head * seq_len + at + place] = score;
+        }
       }
     }
-  }
+  });
   for (int64_t head = 0; head < heads; head++) {
     float *row = scores + head * seq_len, best = *std::max_element(row, row + seq_len), total = 0;
     for (int64_t at = 0; at < seq_len; at++) row[at] = std::exp(row[at] - best);
     for (int64_t at = 0; at < seq_len; at++) total += row[at];
     for (int64_t at = 0; at < seq_len; at++) row[at] /= total;
   }
-  for (int64_t at = 0; at < seq_len; at++) {
-    const T* value = known.at_and_ahead(known.values, at);
-    for (int64_t kv_head = 0; kv_head < known.kv_heads; kv_head++) {
-      for (int64_t i = 0; i < size; i++) wide[i] = static_cast<float>(value[kv_head * known.head_stride + i]);
-      for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++) {
-        const float weight = scores[head * seq_len + at];
-        for (int64_t i = 0; i < size; i++) found[head * size + i] += weight * wide[i];
+  known.for_each_block(known.values, [&](const T* slot, const T* ahead, int64_t at, int64_t count) {
+    for (int64_t head = 0, kv_head = 0; kv_head < known.kv_heads; kv_head++) {
+      const T *first = slot + kv_head * known.head_stride, *first_ahead = ahead + kv_head * known.head_stride;
+      for (int64_t place = 0; place < count; place++) fetch(first_ahead + place * known.slot_stride, size);
+      for (int64_t last = head + group; head < last; head++) {
+        Floats sums[MOST];
+#pragma GCC unroll 8
+        for (int64_t i = 0; i < vectors; i++) sums[i] = widen(found + head * padded + i * LANES);
+        for (int64_t place = 0; place < count; place++) {
+          const float weight = scores[head * seq_len + at + place];
+#pragma GCC unroll 8
+          for (int64_t i = 0; i < vectors; i++) sums[i] += weight * part(first + place * known.slot_stride, i);
+        }
+#pragma GCC unroll 8
+        for (int64_t i = 0; i < vectors; i++) std::memcpy(found + head * padded + i * LANES, &sums[i], sizeof(Floats));
       }
     }
-  }
-  for (int64_t i = 0; i < heads * size; i++) output[i] = static_cast<T>(found[i]);
+  });
+  for (int64_t head = 0; head < heads; head++)
+    for (int64_t i = 0; i < size; i++) output[head * size + i] = static_cast<T>(found[head * padded + i]);
 }
 
 // query [T, heads, size], cache [2, blocks, block_size, KV heads, size], tables [R, widest] int32, query_starts [R + 1]
@@ -101,18 +121,14 @@ at::Tensor attention(const at::Tensor& query, const at::Tensor& cache, const at:
                      : size == 128 ? attend<scalar_t, 128>
                                    : attend<scalar_t, 0>;
     const int64_t parts = tokens.size() < 4 ? kv_heads : 1, together = kv_heads / parts;
-    std::atomic<int64_t> next{0};  // each thread takes the next when it is done with its last
-    at::parallel_for(0, at::get_num_threads(), 1, [&](int64_t, int64_t) {
-      std::vector<float> scratch;
-      for (int64_t i; (i = next++) < static_cast<int64_t>(tokens.size()) * parts;) {
-        const int64_t token = i / parts, kv_head = i % parts * together, head = kv_head * group;
-        const auto [blocks, seq_len] = tokens[token];
-        const scalar_t* first = keys + kv_head * cache.stride(3);
-        const Known<scalar_t> known{first, first + cache.stride(0), blocks, seq_len, together, cache.size(2),
-                                    cache.stride(1), cache.stride(2), cache.stride(3)};
-        one(from + token * queries.stride(0) + head * queries.stride(1), queries.stride(1), known,
-            to + (token * heads + head) * size, group, size, static_cast<float>(scaling), scratch);
-      }
+    share_out(tokens.size() * parts, [&](int64_t i, int64_t) {
+      const int64_t token = i / parts, kv_head = i % parts * together, head = kv_head * group;
+      const auto [blocks, seq_len] = tokens[token];
+      const scalar_t* first = keys + kv_head * cache.stride(3);
+      const Known<scalar_t> known{first, first + cache.stride(0), blocks, seq_len, together, cache.size(2),
+                                  cache.stride(1), cache.stride(2), cache.stride(3)};
+      one(from + token * queries.stride(0) + head * queries.stride(1), queries.stride(1), known,
+          to + (token * heads + head) * size, group, size, static_cast<float>(scaling));
     });
   });
   return output;
