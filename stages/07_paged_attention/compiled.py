@@ -1,7 +1,7 @@
 """07.6, for speed: small operations between a model's matrices, fused by `torch.compile`. A reader may skip this file.
 
 A norm, a rotation, an activation are each several passes over memory, and on a GPU several launches. The compiler makes
-one of them. All layers of a model are alike, so one is compiled and serves them all: seconds, not minutes, once for all
+one of them. All layers of a model are alike, so a few are compiled and serve for all: seconds, not minutes, once for all
 batch sizes, and kept on disk for the next start. What the compiler cannot look into, attention over blocks and packed
 matrices, are operators of our own. Each finds what it needs in a table, by a number that the module passes as a
 tensor: a plain number would be part of the compiled code, and there would have to be one for each layer. (vLLM's
@@ -29,6 +29,10 @@ NAME = "paged_compiled"
 NAMESPACE = f"flo_{__name__.replace('.', '_')}"
 OPERATORS = getattr(torch.ops, NAMESPACE)
 
+AT_ONCE = 6
+"""layers at most that are compiled into one: Python calls it, which for each layer would take as long as the arithmetic"""
+
+torch._dynamo.config.specialize_float = True  # numbers of a layer, such as a norm's epsilon, are part of the code
 tqdm.set_lock(threading.RLock())  # the compiler uses it, and its own lock would outlive a process that is killed
 logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # it warns wherever there is no GPU
 
@@ -92,6 +96,20 @@ define(
 AttentionInterface.register(NAME, paged_compiled)
 
 
+class Group(torch.nn.Module):
+    """Layers that follow each other."""
+
+    def __init__(self, layers: list[torch.nn.Module]) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(layers)
+
+    def forward(self, hidden: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
+        """All of them. Each comes by its class's `forward`, because its own is replaced."""
+        for layer in self.layers:
+            hidden = type(layer).forward(layer, hidden, *args, **options)
+        return hidden
+
+
 def compile_layers(model: Any) -> Callable[[], None]:
     """Have the layers of a model compiled at their first use. Calling what is returned undoes it.
 
@@ -112,12 +130,14 @@ def compile_layers(model: Any) -> Callable[[], None]:
     model.set_attn_implementation(NAME)
     # the rest are small operations of a few rows: sharing them out among threads costs more than it saves
     options: Any = {"guard_filter_fn": lambda guards: [False] * len(guards), "cpp.threads": 1, "size_asserts": False}
-    compiled = {
-        kind: torch.compile(own(kind.forward), dynamic=True, fullgraph=True, options=options)
-        for kind in {type(layer) for layer in layers}
-    }
-    for layer in layers:
-        layer.forward = MethodType(compiled[type(layer)], layer)
+    for kind in {type(layer) for layer in layers}:
+        alike = [layer for layer in layers if type(layer) is kind]
+        size = max(size for size in range(1, AT_ONCE + 1) if len(alike) % size == 0)
+        compiled = torch.compile(own(Group.forward), dynamic=True, fullgraph=True, options=options)
+        for first, *rest in (alike[at : at + size] for at in range(0, len(alike), size)):
+            first.forward = MethodType(compiled, Group([first, *rest]))
+            for layer in rest:
+                layer.forward = lambda hidden, *_, **__: hidden  # the first has done its work
 
     def undo() -> None:
         del model.compiled

@@ -104,7 +104,7 @@ class Worker:
 
     def speed_up(self) -> None:
         """Pack the matrices on a CPU, and compile the layers. What cannot be compiled runs as it is, and says so."""
-        tell(f"compiling a layer of {type(self.model).__name__} (--enforce-eager goes without) ... ", end="")
+        tell(f"compiling layers of {type(self.model).__name__} (--enforce-eager goes without) ... ", end="")
         began, plain = time.monotonic(), self.try_out()
         if self.model.device.type == "cpu":
             pack_linears(self.model)
