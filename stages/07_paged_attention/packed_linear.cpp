@@ -7,8 +7,9 @@
 #include <torch/library.h>
 
 #include <algorithm>
-#include <bit>
+#include <array>
 #include <type_traits>
+#include <utility>
 
 #include "lanes.h"
 
@@ -38,40 +39,48 @@ using Word = std::conditional_t<sizeof(T) == 4, float, uint32_t>;
 template <typename T>
 struct Panel {
   const Word<T>* weights;  // [words, PANEL]
-  const char* ahead;  // the next panel, fetched meanwhile: rows after the first ones find this one in the cache
+  const char* ahead;  // the next panel, fetched meanwhile: all rows but the first ones find this one in the cache
   const T* bias;  // or null
-  T* y;
-  int64_t words, width, outputs, passes;
+  int64_t words, width, outputs;
 };
 
-// Rows `x` [rows, words] times a panel. It goes by as many rows at a time as registers have room for, then by half as
-// many, and so on; each of those passes fetches its share of what is ahead.
-template <typename T, int64_t R = ROWS>
-void multiply(const Word<T>* x, int64_t rows, Panel<T> panel) {
+// R rows `x` [R, words] times a panel -> y. Of what is ahead they fetch the bytes from `fetched` on, `share` for each word.
+template <typename T, int64_t R>
+void multiply(const Word<T>* x, const Panel<T>& panel, T* y, int64_t fetched, int64_t share) {
   using Vector = std::conditional_t<sizeof(T) == 4, Floats, Pairs>;
-  for (; rows >= R; rows -= R, x += R * panel.words, panel.y += R * panel.outputs) {
-    Floats sums[R][VECTORS] = {};
-    for (int64_t word = 0; word < panel.words; word++) {
-      Vector weights[VECTORS];
-      for (int64_t i = 0; i < VECTORS; i++) {
-        std::memcpy(&weights[i], panel.weights + word * PANEL + i * LANES, sizeof(Vector));
-        __builtin_prefetch(panel.ahead + i * sizeof(Vector), 0, 2);
-      }
-      panel.ahead += sizeof weights / panel.passes;
-#pragma GCC unroll 8
-      for (int64_t row = 0; row < R; row++)
-#pragma GCC unroll 4
-        for (int64_t i = 0; i < VECTORS; i++)
-          sums[row][i] = add_product(sums[row][i], weights[i], x[row * panel.words + word]);
+  Floats sums[R][VECTORS] = {};
+  const char* ahead = panel.ahead + fetched;
+  for (int64_t word = 0; word < panel.words; word++, ahead += share) {
+    Vector weights[VECTORS];
+    for (int64_t i = 0; i < VECTORS; i++) {
+      std::memcpy(&weights[i], panel.weights + word * PANEL + i * LANES, sizeof(Vector));
+      __builtin_prefetch(ahead + i * sizeof(Vector), 0, 2);
     }
-    float found[R][PANEL];
-    std::memcpy(found, sums, sizeof found);
+#pragma GCC unroll 8
     for (int64_t row = 0; row < R; row++)
-      for (int64_t i = 0; i < panel.width; i++)
-        panel.y[row * panel.outputs + i] = static_cast<T>(found[row][i] + (panel.bias ? float(panel.bias[i]) : 0.0f));
+#pragma GCC unroll 4
+      for (int64_t i = 0; i < VECTORS; i++)
+        sums[row][i] = add_product(sums[row][i], weights[i], x[row * panel.words + word]);
   }
-  if constexpr (R > 1)
-    if (rows) multiply<T, R / 2>(x, rows, panel);
+  float found[R][PANEL];
+  std::memcpy(found, sums, sizeof found);
+  for (int64_t row = 0; row < R; row++)
+    for (int64_t i = 0; i < panel.width; i++)
+      y[row * panel.outputs + i] = static_cast<T>(found[row][i] + (panel.bias ? float(panel.bias[i]) : 0.0f));
+}
+
+// All rows times a panel, as many at a time as registers have room for.
+template <typename T>
+void multiply_rows(const Word<T>* x, int64_t rows, const Panel<T>& panel, T* y) {
+  static constexpr auto multiply_some = []<int64_t... R>(std::integer_sequence<int64_t, R...>) {
+    return std::array{&multiply<T, R + 1>...};
+  }(std::make_integer_sequence<int64_t, ROWS>());
+  constexpr int64_t bytes = PANEL * sizeof(Word<T>);
+  for (int64_t done = 0, count, times = (rows + ROWS - 1) / ROWS; times; times--, done += count) {
+    count = (rows - done + times - 1) / times;
+    const int64_t fetched = panel.words * bytes * done / rows, share = bytes * count / rows;
+    multiply_some[count - 1](x + done * panel.words, panel, y + done * panel.outputs, fetched, share);
+  }
 }
 
 template <typename T>
@@ -80,12 +89,11 @@ void multiply_all(const at::Tensor& x, const at::Tensor& weight, const T* bias, 
   const auto weights = reinterpret_cast<const Word<T>*>(weight.const_data_ptr<T>());
   const auto to = y.mutable_data_ptr<T>();
   const int64_t panels = weight.size(0), words = weight.size(1), outputs = y.size(-1), rows = y.numel() / outputs;
-  const int64_t passes = rows / ROWS + std::popcount(static_cast<uint64_t>(rows % ROWS));
   share_out(panels, [&](int64_t panel, int64_t next) {
     const int64_t first = panel * PANEL, width = std::min(PANEL, outputs - first);
     const auto ahead = reinterpret_cast<const char*>(weights + std::min(next, panels - 1) * PANEL * words);
-    multiply<T>(from, rows, {weights + first * words, ahead, bias ? bias + first : nullptr, to + first, words, width,
-                             outputs, passes});
+    const T* add = bias ? bias + first : nullptr;
+    multiply_rows<T>(from, rows, {weights + first * words, ahead, add, words, width, outputs}, to + first);
   });
 }
 
