@@ -159,7 +159,7 @@ def _assigned(body: list[ast.stmt]) -> dict[str, ast.expr]:
 
 def summary(path: Path) -> str:
     """The first line of a file's docstring, or of what C++ has for one; empty if it has none."""
-    if path.suffix == ".cpp":
+    if path.suffix in (".cpp", ".h"):
         return path.read_text("utf-8").partition("\n")[0].removeprefix("// ")
     if path.suffix != ".py":
         return ""
@@ -170,7 +170,7 @@ def summary(path: Path) -> str:
 def stage_lines(stage: Stage) -> int:
     """Lines of code of a stage, faults left out."""
     files = [path for path in stage.path.rglob("*.*") if "faults" not in path.relative_to(stage.path).parts]
-    count = {".py": code_lines, ".cpp": cpp_lines}
+    count = {".py": code_lines, ".cpp": cpp_lines, ".h": cpp_lines}
     return sum(count[path.suffix](path.read_text("utf-8")) for path in files if path.suffix in count)
 
 

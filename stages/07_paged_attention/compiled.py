@@ -1,9 +1,9 @@
 """07.6, for speed: small operations between a model's matrices, fused by `torch.compile`. A reader may skip this file.
 
 A norm, a rotation, an activation are each several passes over memory, and on a GPU several launches. The compiler makes
-one of them. All layers of a model are alike, so a few are compiled and serve for all: seconds, not minutes, once for all
-batch sizes, and kept on disk for the next start. What the compiler cannot look into, attention over blocks and packed
-matrices, are operators of our own. Each finds what it needs in a table, by a number that the module passes as a
+one of them. All layers of a model are alike, so a few are compiled and serve for all: seconds, not minutes, once for
+all batch sizes, and kept on disk for the next start. What the compiler cannot look into, attention over blocks and
+packed matrices, are operators of our own. Attention finds its cache in a table, by a number that the layer passes as a
 tensor: a plain number would be part of the compiled code, and there would have to be one for each layer. (vLLM's
 attention finds its cache by the layer's name for the same reason.)
 """
@@ -18,6 +18,7 @@ from types import FunctionType, MethodType
 from typing import Any
 
 import torch
+import torch.fx.experimental._config
 from tqdm import tqdm
 from transformers import AttentionInterface
 
@@ -30,9 +31,13 @@ NAMESPACE = f"flo_{__name__.replace('.', '_')}"
 OPERATORS = getattr(torch.ops, NAMESPACE)
 
 AT_ONCE = 6
-"""layers at most that are compiled into one: Python calls it, which for each layer would take as long as the arithmetic"""
+"""layers at most that are compiled into one. A call takes its time in Python, so the fewer calls the better; but the
+number must divide that of all layers, since the same code serves for all"""
 
-torch._dynamo.config.specialize_float = True  # numbers of a layer, such as a norm's epsilon, are part of the code
+# a number of a layer, such as a norm's epsilon, is part of the code: it would be made a tensor of at every call
+torch._dynamo.config.specialize_float = True
+# a step with as many tokens as something else has elements must not make them the same for ever
+torch.fx.experimental._config.use_duck_shape = False
 tqdm.set_lock(threading.RLock())  # the compiler uses it, and its own lock would outlive a process that is killed
 logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)  # it warns wherever there is no GPU
 
@@ -97,7 +102,7 @@ AttentionInterface.register(NAME, paged_compiled)
 
 
 class Group(torch.nn.Module):
-    """Layers that follow each other."""
+    """Layers that follow each other: one tensor into each and one out, and all else that they are called with alike."""
 
     def __init__(self, layers: list[torch.nn.Module]) -> None:
         super().__init__()
@@ -115,14 +120,20 @@ def compile_layers(model: Any) -> Callable[[], None]:
 
     The compiler guards what it made against inputs of another kind. Nothing of the kind changes between steps nor
     between layers, and looking would take as long as a layer's small operations do: the guards are dropped. So each
-    model has code of its own, for which no other's can be taken; and the caller has to compare what comes out, because
-    there are models whose layers are not all alike.
+    model has code of its own, for which no other's can be taken. Raises `ValueError` if its layers are not all alike;
+    what cannot be seen in them shows in what comes out, which the caller has to compare.
     """
     if hasattr(model, "compiled"):  # for another worker
         return lambda: None
+    kinds, now = set(model._no_split_modules or ()), Now()
+    stacks = [
+        [*stack]
+        for stack in model.modules()
+        if isinstance(stack, torch.nn.ModuleList) and {type(layer).__name__ for layer in stack} & kinds
+    ]
+    if any(described(layer) != described(stack[0]) for stack in stacks for layer in stack):
+        raise ValueError("its layers are not all alike")
     model.compiled = True
-    kinds, now = model._no_split_modules or (), Now()
-    layers = [module for module in model.modules() if type(module).__name__ in kinds]
     for module in model.modules():
         if hasattr(module, "layer_idx"):
             keep(module, (now, module.layer_idx))
@@ -130,11 +141,10 @@ def compile_layers(model: Any) -> Callable[[], None]:
     model.set_attn_implementation(NAME)
     # the rest are small operations of a few rows: sharing them out among threads costs more than it saves
     options: Any = {"guard_filter_fn": lambda guards: [False] * len(guards), "cpp.threads": 1, "size_asserts": False}
-    for kind in {type(layer) for layer in layers}:
-        alike = [layer for layer in layers if type(layer) is kind]
-        size = max(size for size in range(1, AT_ONCE + 1) if len(alike) % size == 0)
+    for stack in stacks:
+        size = max(size for size in range(1, AT_ONCE + 1) if len(stack) % size == 0)
         compiled = torch.compile(own(Group.forward), dynamic=True, fullgraph=True, options=options)
-        for first, *rest in (alike[at : at + size] for at in range(0, len(alike), size)):
+        for first, *rest in (stack[at : at + size] for at in range(0, len(stack), size)):
             first.forward = MethodType(compiled, Group([first, *rest]))
             for layer in rest:
                 layer.forward = lambda hidden, *_, **__: hidden  # the first has done its work
@@ -143,10 +153,20 @@ def compile_layers(model: Any) -> Callable[[], None]:
         del model.compiled
         hook.remove()
         model.set_attn_implementation(attention.NAME)
-        for layer in layers:
-            del layer.forward
+        for stack in stacks:
+            for layer in stack:
+                del layer.forward
 
     return undo
+
+
+def described(layer: torch.nn.Module) -> list[Any]:
+    """What a layer is made of, and all numbers and names in it but its own number."""
+    plain = (int, float, str)
+    return [
+        (type(module), {k: v for k, v in vars(module).items() if isinstance(v, plain) and k != "layer_idx"})
+        for module in layer.modules()
+    ]
 
 
 def own(function: Any) -> FunctionType:

@@ -2,7 +2,7 @@
 
 Two pieces in C++, compiled once and kept. Attention (`paged_attention.cpp`) reads blocks where they lie instead of
 gathering them first. Matrices (`packed_linear.cpp`) are laid out for the few rows of a step: what PyTorch has for this
-is made for many rows, and reads the weights at half the speed of memory.
+is made for many rows, and reads the weights more slowly than memory has them.
 """
 
 import os
@@ -53,9 +53,9 @@ class CppAttention:
 
 
 def why_no_kernels() -> str | None:
-    """What is in the way of compiling the C++, in one line; None if it is there."""
+    """What is in the way of the operators in C++, in one line; None if they are there."""
     try:
-        library()
+        kernels()
     except (OSError, subprocess.SubprocessError, RuntimeError) as exc:
         return str(exc).strip().splitlines()[0]
     return None
@@ -73,7 +73,8 @@ def library() -> Path:
     Raises `RuntimeError` if the compiler fails, `OSError` or `subprocess.SubprocessError` if it cannot be run.
     """
     texts = [source.read_text("utf-8") for source in (HEADER, *SOURCES)]
-    made_of = [*texts, torch.__version__, torch.backends.cpu.get_cpu_capability(), *FLAGS]
+    processor = torch.backends.cpu.get_cpu_capability(), torch.cpu._is_avx512_bf16_supported()
+    made_of = [*texts, torch.__version__, *processor, COMPILER, *FLAGS]
     directory = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "flo"
     path = directory / f"{sha256(repr(made_of).encode()).hexdigest()[:16]}.so"
     if not path.exists():
@@ -84,8 +85,8 @@ def library() -> Path:
             for source, half in zip(SOURCES, halves, strict=True):
                 tell(f"compiling {source.name}, once ...")
                 run_compiler(source.name, *FLAGS, "-c", source, "-o", half, f"-I{torch_is / 'include'}")
-            # on its own, because -ffast-math would here change how the whole process rounds
-            run_compiler("the C++", "-shared", *halves, "-o", made, f"-L{torch_is / 'lib'}", "-ltorch_cpu", "-lc10")
+            # linked without FLAGS, of which -ffast-math would change how the whole process rounds
+            run_compiler("a library", "-shared", *halves, "-o", made, f"-L{torch_is / 'lib'}", "-ltorch_cpu", "-lc10")
             made.replace(path)  # at once, so that nobody finds half of it
     return path
 
@@ -99,9 +100,9 @@ def run_compiler(what: str, *arguments: str | Path) -> None:
 
 
 class PackedLinear(torch.nn.Module):
-    """Linear layers over the same rows, as one matrix, laid out as `packed_linear.cpp` reads it."""
+    """Linear layers over the same rows, as one matrix, laid out as `packed_linear.cpp` reads it. Needs `kernels`."""
 
-    weight: torch.Tensor
+    packed: torch.Tensor
     bias: torch.Tensor | None
 
     def __init__(self, linears: list[torch.nn.Linear]) -> None:
@@ -110,14 +111,14 @@ class PackedLinear(torch.nn.Module):
         self.in_features, self.out_features = linears[0].in_features, sum(self.sizes)
         weight = torch.cat([linear.weight.detach() for linear in linears])
         bias = None if linears[0].bias is None else torch.cat([linear.bias.detach() for linear in linears])
-        self.register_buffer("weight", kernels().pack(weight), persistent=False)
+        self.register_buffer("packed", torch.ops.flo_cpu.pack(weight), persistent=False)
         self.register_buffer("bias", bias, persistent=False)
         self.seen: torch.Tensor | None = None
         self.parts: tuple[torch.Tensor, ...] = ()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[..., in] -> [..., out]"""
-        return torch.ops.flo_cpu.linear(x, self.weight, self.bias, self.out_features)
+        return torch.ops.flo_cpu.linear(x, self.packed, self.bias, self.out_features)
 
 
 class Part(torch.nn.Module):
@@ -140,24 +141,30 @@ class Part(torch.nn.Module):
 
 
 def pack_linears(model: Any) -> None:
-    """Replace all linear layers of a model, where this is faster. Their own weights are let go, but for what is shared.
+    """Replace the linear layers of a model, on Linux. Their own weights are let go, but for what something else shares.
 
     A processor with instructions for whole matrices (AMX) may multiply the many rows of a long prompt faster without.
+    Raises what `library` does.
     """
-    if sys.platform != "linux" or model.dtype not in (torch.float32, torch.bfloat16) or why_no_kernels():
+    if sys.platform != "linux":
         return
+    kernels()
     for parent in list(model.modules()):
-        linears = {
-            name: child
-            for name, child in parent.named_children()
-            if type(child) is torch.nn.Linear and child.in_features % 2 == 0
-        }
+        linears = {name: child for name, child in parent.named_children() if can_pack(child)}
         for names in TOGETHER:
             group = [linears[name] for name in names if name in linears]
-            alike = {(one.in_features, one.bias is None) for one in group}
+            alike = {(one.in_features, one.bias is None, one.weight.dtype) for one in group}
             if len(group) == len(names) and len(alike) == 1:
                 whole = PackedLinear([linears.pop(name) for name in names])
                 for place, name in enumerate(names):
                     setattr(parent, name, Part(whole, place))
         for name, linear in linears.items():
             setattr(parent, name, PackedLinear([linear]))
+
+
+def can_pack(module: Any) -> bool:
+    """Whether this is a linear layer of a type that the C++ knows. Of bfloat16 it reads two inputs at a time."""
+    if type(module) is not torch.nn.Linear:
+        return False
+    dtype = module.weight.dtype
+    return dtype == torch.float32 or (dtype == torch.bfloat16 and module.in_features % 2 == 0)

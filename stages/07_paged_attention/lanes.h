@@ -5,6 +5,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #ifdef __AVX512F__
@@ -15,6 +16,8 @@
 constexpr int64_t LANES = 16, REGISTERS = 32;
 #elif defined(__AVX2__)
 constexpr int64_t LANES = 8, REGISTERS = 16;
+#elif defined(__x86_64__)
+constexpr int64_t LANES = 4, REGISTERS = 16;
 #else
 constexpr int64_t LANES = 4, REGISTERS = 32;
 #endif
@@ -42,7 +45,7 @@ inline Floats widen(const at::BFloat16* from) {
   Halves upper;  // of a float
   std::memcpy(&upper, from, sizeof upper);
 #ifdef __AVX512F__
-  return (Floats)((Words)_mm512_cvtepu16_epi32((__m256i)upper) << 16);  // what is below takes GCC twice as many instructions
+  return (Floats)((Words)_mm512_cvtepu16_epi32((__m256i)upper) << 16);  // for what is below GCC needs more instructions
 #else
   return (Floats)(__builtin_convertvector(upper, Words) << 16);
 #endif
@@ -62,7 +65,7 @@ Floats widen(const T* from, int64_t count) {
 template <typename F>
 void share_out(int64_t count, F one) {
   std::atomic<int64_t> taken{0};
-  at::parallel_for(0, at::get_num_threads(), 1, [&](int64_t, int64_t) {
+  at::parallel_for(0, std::min<int64_t>(count, at::get_num_threads()), 1, [&](int64_t, int64_t) {
     for (int64_t i = taken++, next; i < count; i = next) one(i, next = taken++);
   });
 }

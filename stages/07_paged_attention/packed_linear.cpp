@@ -1,8 +1,7 @@
 // 07.7, for speed: a few rows times a matrix, on a CPU. A reader may skip this file.
 //
 // A step reads every weight of the model once; nothing is faster than reading them in the order in which they lie. So
-// they are laid out anew: in panels of as many outputs as there are sums in a row of registers, each panel input by
-// input. Threads take one panel after the other, so one that other processes hold up does not hold up the rest.
+// they are laid out anew: in panels of as many outputs as three registers hold, each panel input by input. Threads take one panel after the other, so one that other processes hold up does not hold up the rest.
 
 #include <torch/library.h>
 
@@ -39,7 +38,7 @@ using Word = std::conditional_t<sizeof(T) == 4, float, uint32_t>;
 template <typename T>
 struct Panel {
   const Word<T>* weights;  // [words, PANEL]
-  const char* ahead;  // the next panel, fetched meanwhile: all rows but the first ones find this one in the cache
+  const char* ahead;  // the next panel, fetched meanwhile: while later rows go over this one, memory has time for it
   const T* bias;  // or null
   int64_t words, width, outputs;
 };
@@ -69,7 +68,8 @@ void multiply(const Word<T>* x, const Panel<T>& panel, T* y, int64_t fetched, in
       y[row * panel.outputs + i] = static_cast<T>(found[row][i] + (panel.bias ? float(panel.bias[i]) : 0.0f));
 }
 
-// All rows times a panel, as many at a time as registers have room for.
+// All rows times a panel, as many at a time as registers have room for. Their shares of what is ahead are rounded down: with
+// hundreds of rows a panel is used for so long that fetching it does not matter.
 template <typename T>
 void multiply_rows(const Word<T>* x, int64_t rows, const Panel<T>& panel, T* y) {
   static constexpr auto multiply_some = []<int64_t... R>(std::integer_sequence<int64_t, R...>) {
@@ -99,6 +99,8 @@ void multiply_all(const at::Tensor& x, const at::Tensor& weight, const T* bias, 
 
 // x [..., inputs], weight as `pack` made it, bias [outputs] -> [..., outputs]
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias, int64_t outputs) {
+  TORCH_CHECK(x.size(-1) * x.element_size() == weight.size(1) * 4 && 0 < outputs && outputs <= weight.size(0) * PANEL,
+              "rows of ", x.size(-1), " do not fit a matrix of ", weight.sizes(), " for ", outputs, " outputs");
   auto shape = x.sizes().vec();
   shape.back() = outputs;
   at::Tensor y = at::empty(shape, x.options());

@@ -1,6 +1,6 @@
 // 07.7, for speed: paged attention on a CPU, which reads keys and values where they lie. A reader may skip this file.
 //
-// In the order of the block table, and scores never leave the core's own cache. attention.py says the same in PyTorch.
+// It goes through the blocks of a request in the order of its table. attention.py says the same in PyTorch.
 
 #include <torch/library.h>
 
@@ -22,12 +22,12 @@ struct Known {
   int64_t seq_len, kv_heads, block_size, block_stride, slot_stride, head_stride;
 
   // Call `one(slot, ahead, at, count)` for each block: `count` slots from `slot` on hold positions from `at` on, and
-  // `ahead` is where the next block begins: blocks lie anywhere, so memory has to be told in time what comes next.
+  // `ahead` is where the next block begins, or null: blocks lie anywhere, so memory has to be told what comes next.
   template <typename F>
   void for_each_block(const T* first, F one) const {
     const T* slot = first + table[0] * block_stride;
     for (int64_t at = 0; at < seq_len; at += block_size) {
-      const T* ahead = at + block_size < seq_len ? first + table[at / block_size + 1] * block_stride : slot;
+      const T* ahead = at + block_size < seq_len ? first + table[at / block_size + 1] * block_stride : nullptr;
       one(slot, ahead, at, std::min(block_size, seq_len - at));
       slot = ahead;
     }
@@ -53,8 +53,9 @@ void attend(const T* query, int64_t apart, const Known<T> known, T* output, int6
 
   known.for_each_block(known.keys, [&](const T* slot, const T* ahead, int64_t at, int64_t count) {
     for (int64_t head = 0, kv_head = 0; kv_head < known.kv_heads; kv_head++) {
-      const T *first = slot + kv_head * known.head_stride, *first_ahead = ahead + kv_head * known.head_stride;
-      for (int64_t place = 0; place < count; place++) fetch(first_ahead + place * known.slot_stride, size);
+      const T* first = slot + kv_head * known.head_stride;
+      if (ahead)
+        for (int64_t place = 0; place < count; place++) fetch(ahead + (first - slot) + place * known.slot_stride, size);
       for (int64_t last = head + group; head < last; head++) {
         Floats wanted[MOST];
 #pragma GCC unroll 8
@@ -78,8 +79,9 @@ void attend(const T* query, int64_t apart, const Known<T> known, T* output, int6
   }
   known.for_each_block(known.values, [&](const T* slot, const T* ahead, int64_t at, int64_t count) {
     for (int64_t head = 0, kv_head = 0; kv_head < known.kv_heads; kv_head++) {
-      const T *first = slot + kv_head * known.head_stride, *first_ahead = ahead + kv_head * known.head_stride;
-      for (int64_t place = 0; place < count; place++) fetch(first_ahead + place * known.slot_stride, size);
+      const T* first = slot + kv_head * known.head_stride;
+      if (ahead)
+        for (int64_t place = 0; place < count; place++) fetch(ahead + (first - slot) + place * known.slot_stride, size);
       for (int64_t last = head + group; head < last; head++) {
         Floats sums[MOST];
 #pragma GCC unroll 8

@@ -28,8 +28,11 @@ from .trace import Tracer
 CPU_CACHE_BYTES = 1 << 28
 """size of the pool on a CPU, where nothing else says how much memory is ours"""
 
+TRIED = 13
+"""tokens with which a model is tried out; a number that is no other size in a model, which the compiler could mix up"""
+
 TOLERANCE = 0.1
-"""of the largest logit: more than any order of rounding makes, less than a layer that computes something else"""
+"""of how far logits are apart: more than any order of rounding makes, less than a layer that computes something else"""
 
 BACKENDS = {
     "torch": f"{__package__}.attention:TorchAttention",
@@ -95,28 +98,39 @@ class Worker:
 
     @torch.inference_mode()
     def try_out(self) -> torch.Tensor:
-        """Logits after three tokens, kept in the block that is nobody's. Raises `Unusable` if nothing gets there."""
-        row = Row("", [0, 1, 2], 0, [NOBODY] * 3, True, 0, SamplingParams(max_tokens=1))
-        logits = self.runner.forward(self.runner.inputs(self.runner.super_sequence.pack([row], self.config.block_size)))
+        """Logits after a few tokens, kept in the block that is nobody's. Raises `Unusable` if nothing gets there."""
+        ids, size = [token % self.limits.vocab_size for token in range(TRIED)], self.config.block_size
+        row = Row("", ids, 0, [NOBODY] * TRIED, True, 0, SamplingParams(max_tokens=1))
+        logits = self.runner.forward(self.runner.inputs(self.runner.super_sequence.pack([row], size)))
         if not all(cache[:, NOBODY].any() for cache in self.runner.caches):
             raise Unusable(f"the attention of {type(self.model).__name__} cannot be replaced")
         return logits.float()
 
     def speed_up(self) -> None:
         """Pack the matrices on a CPU, and compile the layers. What cannot be compiled runs as it is, and says so."""
-        tell(f"compiling layers of {type(self.model).__name__} (--enforce-eager goes without) ... ", end="")
-        began, plain = time.monotonic(), self.try_out()
+        plain = self.try_out()
         if self.model.device.type == "cpu":
-            pack_linears(self.model)
-        undo = compile_layers(self.model)
+            if why := why_no_kernels():
+                tell(f"matrices stay as they are: {why}")
+            else:
+                pack_linears(self.model)
+        if self.differs(plain):
+            raise Unusable(f"{type(self.model).__name__} computes something else once its matrices are packed")
+        tell(f"compiling layers of {type(self.model).__name__} (--enforce-eager goes without) ... ", end="")
+        began, undo = time.monotonic(), lambda: None
         try:
-            if (self.try_out() - plain).abs().max() > TOLERANCE * plain.abs().max():
-                raise RuntimeError("its layers are not all alike")
+            undo = compile_layers(self.model)
+            if self.differs(plain):
+                raise RuntimeError("compiled, they compute something else")
         except Exception as exc:
             undo()
             tell(f"not possible, layers run as they are: {' '.join(str(exc).split()[:40])}")
         else:
             tell(f"{time.monotonic() - began:.0f} s")
+
+    def differs(self, plain: torch.Tensor) -> bool:
+        """Whether logits are now further from `plain` than the order of rounding explains."""
+        return bool((self.try_out() - plain).std() > TOLERANCE * plain.std())
 
     def blocks_that_fit(self, runner: Any, longest: int) -> int:
         """As many blocks as the memory holds beside the weights and what a full step needs."""

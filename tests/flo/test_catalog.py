@@ -83,9 +83,10 @@ def test_faults_do_not_count_as_code(stages: Path) -> None:
     assert stage_lines(find_stage("01", stages)) == 3
 
 
-def test_cpp_counts_as_code_and_introduces_itself(stages: Path) -> None:
+@pytest.mark.parametrize("name", ["kernel.cpp", "kernel.h"])
+def test_cpp_counts_as_code_and_introduces_itself(name: str, stages: Path) -> None:
     stage = find_stage("01", stages)
-    kernel = stage.path / "kernel.cpp"
+    kernel = stage.path / name
     kernel.write_text("// 01: what it is.\n// More.\n\nint one() {\n  return 1;  // counts\n}\n")
     assert summary(kernel) == "01: what it is."
     assert stage_lines(stage) == 3 + 3

@@ -20,26 +20,51 @@ from tests.stage_07.test_parity import COUNT, prompts
 fast, compiled = stage.fast_cpu, stage.compiled
 
 
+BOUNDS = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 2e-2}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def operators() -> None:
+    fast.kernels()
+
+
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", BOUNDS)
 def test_the_kernel_is_attention(case: Case, dtype: torch.dtype) -> None:
+    check_attention(Case(case.shape, case.heads, case.kv_heads, case.size, dtype))
+
+
+@pytest.mark.parametrize("size", [3, 20, 32, 64, 80])
+@pytest.mark.parametrize("dtype", BOUNDS)
+def test_heads_of_any_size(size: int, dtype: torch.dtype) -> None:
+    """Those that the compiler knows, and those that leave a vector partly filled."""
+    check_attention(Case([(40, 1), (16, 16), (33, 2)], 6, 2, size, dtype))
+
+
+def check_attention(case: Case) -> None:
     """The rest of the cache holds NaN, and none of it spreads."""
-    case = Case(case.shape, case.heads, case.kv_heads, case.size, dtype)
-    expected, bound = case.expected(), {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 2e-2}[dtype]
+    expected = case.expected()
     for place, out in case.run(fast.CppAttention()).items():
         assert out.shape == expected[place].shape
-        torch.testing.assert_close(out.double(), expected[place], atol=bound, rtol=0)
+        torch.testing.assert_close(out.double(), expected[place], atol=BOUNDS[case.dtype], rtol=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("bias", [True, False])
-def test_a_packed_matrix_multiplies_as_before(dtype: torch.dtype, bias: bool) -> None:
-    linear = torch.nn.Linear(48, 80, bias=bias, dtype=dtype)
+@pytest.mark.parametrize("outputs", [1, 48, 80])
+def test_a_packed_matrix_multiplies_as_before(dtype: torch.dtype, bias: bool, outputs: int) -> None:
+    linear = torch.nn.Linear(48, outputs, bias=bias, dtype=dtype)
     packed = fast.PackedLinear([linear])
-    for rows in (0, 1, 15, 16, 100):
-        x = torch.randn(1, rows, 48, dtype=dtype)
+    for rows in (*range(18), 100):
+        x = torch.randn(1, rows, 96, dtype=dtype)[:, :, ::2]
         with torch.inference_mode():
-            torch.testing.assert_close(packed(x), linear(x), atol=2e-6 if dtype == torch.float32 else 2e-2, rtol=0)
+            torch.testing.assert_close(packed(x), linear(x), atol=BOUNDS[dtype], rtol=0)
+
+
+def test_rows_that_do_not_fit_a_packed_matrix_are_refused() -> None:
+    packed = fast.PackedLinear([torch.nn.Linear(48, 80)])
+    with pytest.raises(RuntimeError, match="rows of 40 do not fit a matrix"):
+        packed(torch.ones(1, 40))
 
 
 class Layer(torch.nn.Module):
@@ -77,10 +102,10 @@ def test_a_matrix_that_something_else_shares_stays() -> None:
     assert tied.get_input_embeddings().weight is weight
 
 
-@pytest.mark.parametrize(("dtype", "inputs"), [(torch.float16, 48), (torch.float32, 47), (torch.bfloat16, 47)])
+@pytest.mark.parametrize(("dtype", "inputs"), [(torch.float16, 48), (torch.float64, 48), (torch.bfloat16, 47)])
 def test_what_cannot_be_packed_stays(dtype: torch.dtype, inputs: int) -> None:
     layer: Any = torch.nn.Module()
-    layer.dtype, layer.up_proj = dtype, torch.nn.Linear(inputs, 8, dtype=dtype)
+    layer.up_proj = torch.nn.Linear(inputs, 8, dtype=dtype)
     fast.pack_linears(layer)
     assert type(layer.up_proj) is torch.nn.Linear
 
@@ -90,6 +115,7 @@ def test_greedy_answers_are_those_of_generate(name: str) -> None:
     """Alone and in company, prompts in chunks and decodes of 1 to 8 rows, all through what was compiled once."""
     engine = Engine(name, enforce_eager=False, max_num_batched_tokens=24)
     assert isinstance(engine.worker.runner.attention, fast.CppAttention)
+    assert hasattr(engine.worker.model, "compiled"), "its layers run as they are"
     for place, prompt in enumerate(prompts(name)):
         engine.ask(str(place), prompt, COUNT)
         engine.steps(place * 3)
@@ -103,6 +129,17 @@ def outcomes(of: Any, eager: bool) -> list[Any]:
     settings = stage.config.EngineConfig(model="", num_gpu_blocks_override=4, enforce_eager=eager)
     row = stage.step.Row("A", list(range(20, 37)), 0, [1, 2], True, 0, stage.messages.SamplingParams(max_tokens=1))
     return stage.worker.Worker(deepcopy(of), settings).execute([row]).outcomes
+
+
+@pytest.mark.parametrize("layers", [12, 7])
+def test_what_is_compiled_for_some_layers_serves_for_all(layers: int, capfd: pytest.CaptureFixture) -> None:
+    """For two groups of six, and for seven layers one by one: each has its own weights and its own cache."""
+    torch.manual_seed(5)
+    config = deepcopy(model("llama").config)
+    config.num_hidden_layers = layers
+    deep = type(model("llama"))(config).eval()
+    assert outcomes(deep, eager=True) == outcomes(deep, eager=False)
+    assert "run as they are" not in capfd.readouterr().err
 
 
 def test_models_of_a_kind_do_not_share_what_was_compiled() -> None:
@@ -134,19 +171,26 @@ def test_what_cannot_be_compiled_runs_as_it_is(monkeypatch: pytest.MonkeyPatch, 
 def test_what_computes_something_else_is_undone(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture) -> None:
     monkeypatch.setattr(torch, "compile", lambda forward, **_: lambda layer, hidden, *_, **__: -hidden)
     assert outcomes(model("llama"), eager=False) == outcomes(model("llama"), eager=True)
-    assert "layers run as they are: its layers are not all alike\n" in capfd.readouterr().err
+    assert "layers run as they are: compiled, they compute something else\n" in capfd.readouterr().err
+
+
+def test_a_model_that_computes_something_else_with_packed_matrices_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = fast.PackedLinear.forward
+    monkeypatch.setattr(fast.PackedLinear, "forward", lambda self, x: -right(self, x))
+    with pytest.raises(stage.config.Unusable, match="computes something else once its matrices are packed"):
+        outcomes(model("llama"), eager=False)
 
 
 def test_a_model_whose_layers_are_not_alike_runs_as_it_is(capfd: pytest.CaptureFixture) -> None:
-    """In SmolLM3 some layers know no positions; what is compiled for the first four layers is wrong for the others."""
-    shape = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 8, "max_position_embeddings": 512}
-    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "no_rope_layers": [1, 1, 1, 1, 0, 0, 0, 0]}
+    """In SmolLM3 some layers know no positions: what is compiled for one would be wrong for another."""
+    shape = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "max_position_embeddings": 512}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "no_rope_layers": [1, 0, 1, 0]}
     ids = {"vocab_size": 300, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 0}
     torch.manual_seed(7)
     config = AutoConfig.for_model("smollm3", **shape, **heads, **ids, initializer_range=0.3)
     odd = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
     assert outcomes(odd, eager=False) == outcomes(odd, eager=True)
-    assert "layers run as they are: " in capfd.readouterr().err
+    assert "layers run as they are: its layers are not all alike\n" in capfd.readouterr().err
 
 
 def test_what_was_kept_for_a_module_goes_with_it() -> None:
@@ -188,6 +232,8 @@ def test_without_a_working_compiler_attention_is_plain_pytorch(
     chosen = stage.config.EngineConfig(model="", attention_backend="cpp")
     with pytest.raises(stage.config.Unusable, match=f"--attention-backend cpp: .*{why}"):
         stage.worker.backend_for(chosen, "cpu")
+    assert outcomes(model("qwen3"), eager=False) == outcomes(model("qwen3"), eager=True)
+    assert re.search(f"matrices stay as they are: .*{why}", capfd.readouterr().err)
 
 
 def test_a_server_compiles_before_it_listens_and_answers() -> None:
