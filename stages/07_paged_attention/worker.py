@@ -99,7 +99,9 @@ class Worker:
     @torch.inference_mode()
     def try_out(self) -> torch.Tensor:
         """Logits after a few tokens, kept in the block that is nobody's. Raises `Unusable` if nothing gets there."""
-        ids, size = [token % self.limits.vocab_size for token in range(TRIED)], self.config.block_size
+        size, vocabulary = self.config.block_size, self.limits.vocab_size
+        # from all over the vocabulary: the first ids mean nothing to many models, and what they say of those is chance
+        ids = [vocabulary * (place + 1) // (TRIED + 1) for place in range(TRIED)]
         row = Row("", ids, 0, [NOBODY] * TRIED, True, 0, SamplingParams(max_tokens=1))
         logits = self.runner.forward(self.runner.inputs(self.runner.super_sequence.pack([row], size)))
         if not all(cache[:, NOBODY].any() for cache in self.runner.caches):

@@ -142,6 +142,13 @@ def test_what_is_compiled_for_some_layers_serves_for_all(layers: int, capfd: pyt
     assert "run as they are" not in capfd.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["opt", "llama"])
+def test_bfloat16_is_compiled_too(name: str, capfd: pytest.CaptureFixture) -> None:
+    """It rounds elsewhere than uncompiled, which is not taken for another model."""
+    assert outcomes(deepcopy(model(name)).bfloat16(), eager=False)
+    assert "run as they are" not in capfd.readouterr().err
+
+
 def test_models_of_a_kind_do_not_share_what_was_compiled() -> None:
     """Guards are dropped, so what was compiled for one would be taken for the other, which has other sizes."""
     torch.manual_seed(3)
