@@ -26,7 +26,7 @@ def run(seconds: float, tell: Callable[[str], object]) -> Result:
             tell(f"{running} running, {waiting:,} waiting")
             took = steps(running, waiting)
             cells.append({"running": running, "waiting": waiting, "seconds": median(took)})
-    return {"models": [], "cells": cells}
+    return {"cells": cells}
 
 
 def steps(running: int, waiting: int) -> list[float]:
