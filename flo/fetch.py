@@ -14,6 +14,7 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Sequence
+from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -124,7 +125,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def _download(scratch: Path, report: Report) -> Path:
-    if find_spec("pip") is None:
+    if PathFinder.find_spec("pip") is None:  # find_spec would make setuptools, which listens, unusable (Python 3.11)
         raise FetchError(f"this environment has no pip: run {sys.executable} -m ensurepip, {AGAIN}")
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input"]
     command += ["--no-deps", "--dest", str(scratch), REQUIREMENT]

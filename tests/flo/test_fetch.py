@@ -143,6 +143,16 @@ def test_a_directory_in_the_way_is_not_touched(models: Path) -> None:
     assert contents(models / "smollm2") == ["notes.txt"]
 
 
+def test_looking_for_pip_leaves_setuptools_usable(tmp_path: Path) -> None:
+    """Below Python 3.12, setuptools takes any look for pip by the import system for pip itself, and fails after it."""
+    look = f"from pathlib import Path\nfrom flo import fetch\ntry: fetch.fetch_smollm2(Path({str(tmp_path)!r}))"
+    program = f"{look}\nexcept fetch.FetchError: pass\nimport setuptools; print('usable')"
+    environment = {**os.environ, "PIP_NO_INDEX": "1"}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    assert done.stdout == "usable\n", done.stderr
+
+
 def test_a_failing_pip_is_reported_in_one_line(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")  # as good as no network, and at once
     with pytest.raises(FetchError) as raised:
